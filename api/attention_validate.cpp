@@ -1,0 +1,123 @@
+#include "api/attention_validate.hpp"
+
+#include <cinttypes>
+#include <cmath>
+
+#include "api/error.hpp"
+#include "api/validate.hpp"
+#include "core/schedule/partition.hpp"
+
+namespace fp4pa::api {
+namespace {
+
+Status check(bool ok, Status status, const char* format, auto... values) {
+  return ok ? Status::kOk : fail(status, format, values...);
+}
+
+#define FP4PA_RETURN_IF_FAILED(expression)                                     \
+  do {                                                                         \
+    if (const Status status_ = (expression); status_ != Status::kOk) return status_; \
+  } while (false)
+
+Status validate_tiers(const AttentionConfig& c) {
+  if (!c.two_tier) return fp4pa::validate(c.cache);
+  TwoTierDesc desc{c.cache, c.recent, c.window_tokens, c.group_tokens, c.ring_pages};
+  return fp4pa::validate(desc);
+}
+
+Status validate_masks(const AttentionConfig& c) {
+  FP4PA_RETURN_IF_FAILED(check(c.sliding_window >= 0, Status::kInvalidArgument,
+                               "sliding_window is %d; allowed: 0 (all keys) or a positive number of keys", c.sliding_window));
+  FP4PA_RETURN_IF_FAILED(check(c.sliding_window == 0 || c.causal, Status::kInvalidArgument,
+                               "sliding_window is %d without causal; a window needs causal = true", c.sliding_window));
+  FP4PA_RETURN_IF_FAILED(check(std::isfinite(c.softcap) && c.softcap >= 0.0f, Status::kInvalidArgument,
+                               "softcap is %g; allowed: 0 (off) or a positive finite number", static_cast<double>(c.softcap)));
+  FP4PA_RETURN_IF_FAILED(check(std::isfinite(c.sm_scale), Status::kInvalidArgument,
+                               "sm_scale is %g; allowed: finite numbers (0 = 1 / sqrt(head_dim))",
+                               static_cast<double>(c.sm_scale)));
+  if (!c.tree_mask) return Status::kOk;
+  FP4PA_RETURN_IF_FAILED(check(c.max_q_len <= 64, Status::kInvalidArgument,
+                               "tree_mask with max_q_len %d; allowed: up to 64 query tokens of a sequence", c.max_q_len));
+  // In a tree a query's index is not its depth, so distances between tokens are not what these two would take them for.
+  FP4PA_RETURN_IF_FAILED(check(c.sliding_window == 0, Status::kInvalidArgument,
+                               "tree_mask with sliding_window %d; allowed: 0", c.sliding_window));
+  return check(!c.alibi, Status::kInvalidArgument, "tree_mask with alibi = %d; allowed: 0", 1);
+}
+
+Status validate_sizes(const AttentionConfig& c) {
+  FP4PA_RETURN_IF_FAILED(check(c.num_q_heads > 0 && c.num_q_heads % c.cache.num_kv_heads == 0, Status::kInvalidHeads,
+                               "num_q_heads is %d; allowed: positive multiples of num_kv_heads %d", c.num_q_heads,
+                               c.cache.num_kv_heads));
+  FP4PA_RETURN_IF_FAILED(validate_dtype("q_dtype", c.q_dtype));
+  FP4PA_RETURN_IF_FAILED(validate_dtype("o_dtype", c.o_dtype));
+  FP4PA_RETURN_IF_FAILED(check(c.max_batch > 0 && c.max_batch <= 1 << 20, Status::kInvalidSize,
+                               "max_batch is %d; allowed: 1 to %d", c.max_batch, 1 << 20));
+  FP4PA_RETURN_IF_FAILED(check(c.max_q_tokens > 0, Status::kInvalidSize,
+                               "max_q_tokens is %d; allowed: a positive number of tokens", c.max_q_tokens));
+  FP4PA_RETURN_IF_FAILED(check(c.max_q_len > 0 && c.max_q_len <= c.max_q_tokens, Status::kInvalidSize,
+                               "max_q_len is %d; allowed: 1 to max_q_tokens %d", c.max_q_len, c.max_q_tokens));
+  // Scheduling counts in 64 bits, positions in 32: leave room for a tile past the end.
+  FP4PA_RETURN_IF_FAILED(check(c.max_kv_len >= 0 && c.max_kv_len <= (1 << 30), Status::kInvalidSize,
+                               "max_kv_len is %d; allowed: 0 to %d", c.max_kv_len, 1 << 30));
+  FP4PA_RETURN_IF_FAILED(check(std::int64_t{c.max_q_tokens} * c.num_q_heads <= INT32_MAX, Status::kInvalidSize,
+                               "max_q_tokens %d times num_q_heads %d passes %d rows", c.max_q_tokens, c.num_q_heads,
+                               INT32_MAX));
+  FP4PA_RETURN_IF_FAILED(check(c.kv_split_tokens >= 0 && c.kv_split_tokens % core::kScheduleTokens == 0,
+                               Status::kInvalidArgument, "kv_split_tokens is %d; allowed: 0 or a multiple of %d",
+                               c.kv_split_tokens, core::kScheduleTokens));
+  FP4PA_RETURN_IF_FAILED(check(c.num_threads >= 0 && c.num_threads <= 4096, Status::kInvalidArgument,
+                               "num_threads is %d; allowed: 0 (automatic) to 4096", c.num_threads));
+  return check(c.table_kind == TableKind::kBlockTable || c.table_kind == TableKind::kCsr, Status::kInvalidArgument,
+               "table_kind is %d; allowed: 0 (block table), 1 (CSR)", static_cast<int>(c.table_kind));
+}
+
+/// Strides of q or o: rows of distinct (token, head) must not overlap, whichever of the two is outer.
+Status validate_strides(const char* name, std::int64_t token_stride, std::int64_t head_stride, const AttentionConfig& c) {
+  const std::int64_t head = head_stride != 0 ? head_stride : c.cache.head_dim;
+  const std::int64_t token = token_stride != 0 ? token_stride : std::int64_t{c.num_q_heads} * c.cache.head_dim;
+  const bool positive = head >= c.cache.head_dim && token >= c.cache.head_dim;
+  const bool heads_inside = token >= (c.num_q_heads - 1) * head + c.cache.head_dim;
+  const bool tokens_inside = head >= (c.max_q_tokens - 1) * token + c.cache.head_dim;
+  return check(positive && (heads_inside || tokens_inside), Status::kInvalidStrides,
+               "%s has token stride %" PRId64 " and head stride %" PRId64
+               " (elements); allowed: strides whose rows of %d elements do not overlap",
+               name, token, head, c.cache.head_dim);
+}
+
+}  // namespace
+
+Status validate(const AttentionConfig& c) noexcept {
+  FP4PA_RETURN_IF_FAILED(validate_tiers(c));
+  FP4PA_RETURN_IF_FAILED(validate_sizes(c));
+  return validate_masks(c);
+}
+
+Status validate(const AttentionConfig& c, std::size_t workspace_bytes, const AttentionArgs& a) noexcept {
+  FP4PA_RETURN_IF_FAILED(check(a.batch >= 0 && a.batch <= c.max_batch, Status::kPlanMismatch,
+                               "batch is %d; allowed: 0 to the plan's max_batch %d", a.batch, c.max_batch));
+  if (a.batch == 0) return Status::kOk;
+  FP4PA_RETURN_IF_FAILED(validate_pointer("q", a.q, 16));
+  FP4PA_RETURN_IF_FAILED(validate_pointer("o", a.o, 16));
+  FP4PA_RETURN_IF_FAILED(validate_pointer("qo_indptr", a.qo_indptr, 4));
+  FP4PA_RETURN_IF_FAILED(validate_pointer("seq_lens", a.seq_lens, 4));
+  if (a.lse != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("lse", a.lse, 4));
+  if (c.table_kind == TableKind::kCsr) {
+    FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indptr", a.kv_indptr, 4));
+    FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indices", a.kv_indices, 4));
+  } else {
+    FP4PA_RETURN_IF_FAILED(validate_pointer("block_table", a.block_table, 4));
+    FP4PA_RETURN_IF_FAILED(check(a.table_stride > 0, Status::kInvalidSize,
+                                 "table_stride is %" PRId64 "; allowed: a positive number of pages", a.table_stride));
+  }
+  if (c.two_tier) FP4PA_RETURN_IF_FAILED(validate_pointer("recent_table", a.recent_table, 4));
+  if (c.sinks) FP4PA_RETURN_IF_FAILED(validate_pointer("sinks", a.sinks, 4));
+  if (c.alibi) FP4PA_RETURN_IF_FAILED(validate_pointer("alibi_slopes", a.alibi_slopes, 4));
+  if (c.tree_mask) FP4PA_RETURN_IF_FAILED(validate_pointer("tree_mask", a.tree_mask, 8));
+  FP4PA_RETURN_IF_FAILED(validate_strides("q", a.q_token_stride, a.q_head_stride, c));
+  FP4PA_RETURN_IF_FAILED(validate_strides("o", a.o_token_stride, a.o_head_stride, c));
+  FP4PA_RETURN_IF_FAILED(validate_pointer("workspace", a.workspace, 256));
+  return check(a.workspace_bytes >= workspace_bytes, Status::kWorkspaceTooSmall,
+               "workspace_bytes is %zu; the plan needs at least %zu", a.workspace_bytes, workspace_bytes);
+}
+
+}  // namespace fp4pa::api

@@ -1,0 +1,92 @@
+// What a back end hands to the library: a name and a table of functions. The public functions validate their arguments,
+// pick a table and call through it; a null entry is reported as kBackendUnavailable with the entry's name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fp4pa/attention.hpp"
+#include "fp4pa/backends.hpp"
+#include "fp4pa/cache.hpp"
+#include "fp4pa/quantize.hpp"
+
+namespace fp4pa::api {
+
+/// What a back end decides about a plan.
+struct PlanChoice {
+  std::int32_t num_workers = 0;  ///< processors the work is divided over
+  std::int32_t tile_rows = 0;    ///< packed query rows (query token x head of the group) of one work item
+  std::int32_t variant = 0;      ///< which instance; the back end's own numbering
+  std::size_t workspace_bytes = 0;
+};
+
+/// Everything `run` of a back end receives.
+struct RunRequest {
+  const AttentionConfig& config;
+  const PlanChoice& choice;
+  const AttentionArgs& args;
+};
+
+/// A slot list of either width.
+struct SlotList {
+  const void* data;
+  IndexType type;
+  std::int64_t size;
+};
+
+struct TwoTierAppend {
+  const TwoTierDesc& cache;
+  const KvInput& k;
+  const KvInput& v;
+  const std::int32_t* indptr;
+  const std::int32_t* seq_lens;
+  std::int32_t batch;
+  std::int64_t num_tokens;
+  const std::int32_t* old_table;
+  std::int64_t old_table_stride;
+  const std::int32_t* recent_table;
+};
+
+struct MergeRequest {
+  const void *oa, *ob;
+  const float *lse_a, *lse_b;
+  void* o;
+  float* lse;
+  DType dtype;
+  std::int64_t rows;
+  std::int32_t head_dim;
+};
+
+struct Backend {
+  const char* name;
+  /// Whether it can run here; *detail (static storage) names the device, or says why not.
+  bool (*available)(const char** detail) noexcept;
+  Status (*plan)(const AttentionConfig&, PlanChoice*) noexcept;
+  Status (*run)(const RunRequest&) noexcept;
+  Status (*append)(const KvCacheDesc&, const KvInput& k, const KvInput& v, const SlotList&, const ExecDesc&) noexcept;
+  Status (*append_two_tier)(const TwoTierAppend&, const ExecDesc&) noexcept;
+  Status (*gather)(const KvCacheDesc&, const SlotList&, const KvOutput& k, const KvOutput& v, const ExecDesc&) noexcept;
+  Status (*copy_pages)(const KvCacheDesc&, const std::int32_t* src, const std::int32_t* dst, std::int64_t n,
+                       const ExecDesc&) noexcept;
+  Status (*quantize)(const QuantizeConfig&, const void* x, DType, std::int64_t rows, std::int64_t cols, void* codes,
+                     void* scales, const ExecDesc&) noexcept;
+  Status (*dequantize)(const QuantizeConfig&, const void* codes, const void* scales, std::int64_t rows,
+                       std::int64_t cols, void* y, DType, const ExecDesc&) noexcept;
+  Status (*merge_states)(const MergeRequest&, const ExecDesc&) noexcept;
+};
+
+/// The back ends of this build, best first; a constexpr table in registry.cpp.
+[[nodiscard]] std::span<const Backend* const> backends() noexcept;
+
+/// The back end called `name`; null or "" means FP4PA_FORCE_BACKEND, else the first available one.
+/// @errors kUnknownBackend (names the allowed set), kBackendUnavailable
+[[nodiscard]] Status find_backend(const char* name, const Backend** out, std::int32_t* index = nullptr) noexcept;
+
+// Defined by the back ends' own folders; registry.cpp lists those that were built.
+extern const Backend kCpuBackend;        // backends/cpu
+extern const Backend kCpuScalarBackend;  // backends/cpu, Highway's emulated target, to compare with
+extern const Backend kCudaBackend;       // cuda/
+extern const Backend kHipBackend;        // hip/
+
+}  // namespace fp4pa::api

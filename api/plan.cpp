@@ -1,0 +1,59 @@
+// plan and run: validate, ask the back end for its choice, and later call it with that choice.
+#include <cstring>
+
+#include "api/attention_validate.hpp"
+#include "api/backend.hpp"
+#include "api/error.hpp"
+#include "api/log.hpp"
+#include "fp4pa/attention.hpp"
+
+namespace fp4pa {
+
+/// The one place that fills a plan.
+struct PlanAccess {
+  static void fill(AttentionPlan& plan, const AttentionConfig& config, const api::PlanChoice& choice,
+                   std::int32_t backend_index) {
+    plan.config_ = config;
+    plan.config_.backend = nullptr;  // the caller's string need not outlive the call; the index says which it was
+    plan.backend_index_ = backend_index;
+    plan.backend_name_ = api::backends()[static_cast<std::size_t>(backend_index)]->name;
+    plan.workspace_bytes_ = choice.workspace_bytes;
+    plan.num_workers_ = choice.num_workers;
+    plan.tile_rows_ = choice.tile_rows;
+    plan.variant_ = choice.variant;
+  }
+  static const api::Backend* backend(const AttentionPlan& plan) {
+    return plan.backend_index_ < 0 ? nullptr : api::backends()[static_cast<std::size_t>(plan.backend_index_)];
+  }
+  static api::PlanChoice choice(const AttentionPlan& plan) {
+    return {plan.num_workers_, plan.tile_rows_, plan.variant_, plan.workspace_bytes_};
+  }
+};
+
+Status plan(const AttentionConfig& config, AttentionPlan* plan) noexcept {
+  if (plan == nullptr) return api::fail(Status::kNullPointer, "plan is null; it must point to an AttentionPlan");
+  if (const Status status = api::validate(config); status != Status::kOk) return status;
+  const api::Backend* backend = nullptr;
+  std::int32_t index = -1;
+  if (const Status status = api::find_backend(config.backend, &backend, &index); status != Status::kOk) return status;
+  if (backend->plan == nullptr || backend->run == nullptr) {
+    return api::fail(Status::kBackendUnavailable, "back end '%s' has no attention in this build", backend->name);
+  }
+  api::PlanChoice choice;
+  if (const Status status = backend->plan(config, &choice); status != Status::kOk) return status;
+  PlanAccess::fill(*plan, config, choice, index);
+  api::log(api::LogLevel::kInfo, "plan on %s: %d workers, %d rows a tile, workspace %zu bytes", backend->name,
+           choice.num_workers, choice.tile_rows, choice.workspace_bytes);
+  return Status::kOk;
+}
+
+Status run(const AttentionPlan& plan, const AttentionArgs& args) noexcept {
+  const api::Backend* backend = PlanAccess::backend(plan);
+  if (backend == nullptr) return api::fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::plan first");
+  if (const Status s = api::validate(plan.config(), plan.workspace_bytes(), args); s != Status::kOk) return s;
+  if (args.batch == 0) return Status::kOk;
+  const api::PlanChoice choice = PlanAccess::choice(plan);
+  return backend->run({plan.config(), choice, args});
+}
+
+}  // namespace fp4pa

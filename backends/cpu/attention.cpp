@@ -1,0 +1,94 @@
+// The driver around the kernel body: schedule, one OpenMP thread per worker, merge.
+#include "backends/cpu/attention.hpp"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "api/attention_params.hpp"
+#include "backends/cpu/tile_backend.hpp"
+#include "core/attention/body.hpp"
+#include "core/attention/merge_partials.hpp"
+
+namespace fp4pa::cpu {
+namespace {
+
+void fill_prefixes(const core::WorkList& list) {
+  std::int64_t cost = 0;
+  std::int64_t slots = 0;
+  for (std::int32_t b = 0; b < list.batch; ++b) {
+    list.partition.cost_prefix[b] = cost;
+    list.partition.slot_prefix[b] = slots;
+    const core::SequenceCost sum = core::sequence_cost(list.shape(b), list.partition, list.num_kv_heads);
+    cost += sum.cost;
+    slots += sum.slots;
+  }
+  list.partition.cost_prefix[list.batch] = cost;
+  list.partition.slot_prefix[list.batch] = slots;
+}
+
+template <std::int32_t kSegments>
+void attend_items(const TileOps& ops, const core::AttentionParams& p, const core::WorkList& list, std::int32_t worker,
+                  TileScratch& scratch) {
+  core::for_each_item(list, worker, [&](const core::WorkItem& item) {
+    const core::RowMap rows(p, item);
+    TileBackend<kSegments> backend(ops, p, rows, scratch);
+    core::attend(backend, p, item);
+  });
+}
+
+void merge_items(const core::AttentionParams& p, const core::WorkList& list, std::int32_t worker) {
+  core::for_each_merge(list, worker, [&](const core::MergeJob& job) {
+    const core::RowMap rows(p, {job.unit.seq, job.unit.block, job.unit.kv_head, job.unit.tiles, -1});
+    float row[kMaxHeadDim];
+    for (std::int32_t r = 0; r < rows.num_rows; ++r) {
+      const core::SoftmaxState keys = core::merged_state(p, list, job, r);
+      core::SoftmaxState state = keys;
+      if (p.sinks != nullptr) state = state.with_sink(p.sinks[rows.head(r)] * core::kLog2E);
+      core::merged_output(p, list, job, r, keys.max, 0, p.head_dim, 1, row);
+      const float scale = core::rescale(keys.max, state.max) * state.normaliser();
+      for (std::int32_t d = 0; d < p.head_dim; ++d) row[d] *= scale;
+      const std::int64_t at = rows.token(r) * p.o.token_stride + rows.head(r) * p.o.head_stride;
+      core::store_plain_row(row, p.head_dim, p.o.dtype, core::element_address(p.o.data, p.o.dtype, at));
+      if (p.lse != nullptr) p.lse[rows.token(r) * p.num_q_heads + rows.head(r)] = state.lse();
+    }
+  });
+}
+
+}  // namespace
+
+Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
+  choice->num_workers = config.num_threads > 0 ? config.num_threads : omp_get_max_threads();
+  choice->tile_rows = kMaxRows;
+  choice->variant = config.two_tier ? 2 : 1;
+  choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
+  return Status::kOk;
+}
+
+Status run(const TileOps& ops, const api::RunRequest& request) noexcept {
+  if (const Status status = check_lengths_and_tables(request); status != Status::kOk) return status;
+  const core::AttentionParams p = api::make_params(request);
+  const core::WorkList list = api::work_list(p);
+  fill_prefixes(list);
+  if (list.total_cost() == 0) return Status::kOk;
+
+  const std::int32_t workers = request.choice.num_workers;
+#pragma omp parallel num_threads(workers)
+  {
+    // OpenMP may grant fewer threads than asked for; the partition is the plan's, so they share its workers.
+    TileScratch scratch;
+#pragma omp for schedule(static, 1)
+    for (std::int32_t worker = 0; worker < workers; ++worker) {
+      if (p.num_segments == 1) {
+        attend_items<1>(ops, p, list, worker, scratch);
+      } else {
+        attend_items<2>(ops, p, list, worker, scratch);
+      }
+    }
+#pragma omp for schedule(static, 1)
+    for (std::int32_t worker = 0; worker < workers; ++worker) merge_items(p, list, worker);
+  }
+  return Status::kOk;
+}
+
+}  // namespace fp4pa::cpu

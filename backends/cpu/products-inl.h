@@ -1,0 +1,274 @@
+// The two products of the kernel body on a tile in cache: S = Q K^T and O += P V.
+//
+// Both read the packed rows of a page exactly once per block of four query rows, decode them in registers (decode-inl.h)
+// and keep sixteen accumulators in flight. S sums over lanes, four rows by four keys at a time, so that the sixteen
+// horizontal sums share one tree. O runs along lanes and sums over keys, so it needs none.
+// Compiled once per instruction set: include only through tile_ops.cpp.
+#include <algorithm>
+#include <cstdint>
+
+#include "backends/cpu/decode-inl.h"
+#include "backends/cpu/tile_ops.hpp"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+#if defined(FP4PA_CPU_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef FP4PA_CPU_PRODUCTS_INL_H_
+#undef FP4PA_CPU_PRODUCTS_INL_H_
+#else
+#define FP4PA_CPU_PRODUCTS_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace fp4pa::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline constexpr int kKeysPerStep = 4;
+inline constexpr std::int32_t kCacheLine = 64;
+
+/// Asks for the row that the next tile will read at this position.
+HWY_INLINE void prefetch_row(const TileInput& in, std::int32_t t) {
+  if (in.next == nullptr || t >= in.next->count) return;
+  const std::uint8_t* row = in.next->row[t];
+  for (std::int32_t line = 0; line < in.row_bytes; line += kCacheLine) hwy::Prefetch(row + line);
+  if (in.next->scale[t] != nullptr) hwy::Prefetch(in.next->scale[t]);
+}
+
+/// Calls f(tag, first element, last element) over a row's chunks, widest vectors first. A chunk is kParts vectors; head_dim
+/// is a multiple of 32, so that four lanes of eight parts always fit.
+template <class Decode, class F>
+HWY_INLINE void for_each_chunk(std::int32_t head_dim, F&& f) {
+  constexpr std::size_t kMaxLanes = hn::MaxLanes(hn::ScalableTag<float>());
+  constexpr std::int32_t kFull = static_cast<std::int32_t>(Decode::kParts * std::min<std::size_t>(kMaxLanes, 16));
+  std::int32_t d = 0;
+  for (; d + kFull <= head_dim; d += kFull) f(hn::CappedTag<float, 16>(), d);
+  if constexpr (kMaxLanes >= 16) {
+    for (; d + Decode::kParts * 8 <= head_dim; d += Decode::kParts * 8) f(hn::CappedTag<float, 8>(), d);
+  }
+  if constexpr (kMaxLanes >= 8) {
+    for (; d + Decode::kParts * 4 <= head_dim; d += Decode::kParts * 4) f(hn::CappedTag<float, 4>(), d);
+  }
+}
+
+/// Scales that a key's chunk is multiplied with, by format. kNone: nothing to do.
+enum class ChunkScale { kNone, kMxfp4, kNvfp4, kPerToken };
+
+template <ChunkScale kScale, class D>
+HWY_INLINE hn::Vec<D> key_scales(D df, const std::uint8_t* scales, std::int32_t first_element) {
+  if constexpr (kScale == ChunkScale::kMxfp4) {
+    return chunk_scales<4, true>(df, scales + first_element / 32);
+  } else if constexpr (kScale == ChunkScale::kNvfp4) {
+    return chunk_scales<2, false>(df, scales + first_element / 16);
+  } else {
+    const hn::RebindToUnsigned<D> du;
+    return e8m0_to_f32(df, hn::Set(du, std::uint32_t{scales[0]}));
+  }
+}
+
+/// Sums of four rows by four keys: acc[row][key] -> four scores of each row.
+template <int kRows, class D>
+HWY_INLINE void add_horizontal_sums(D df, const hn::Vec<D> (&acc)[4][kKeysPerStep], float* scores) {
+  constexpr std::size_t kLanes = hn::MaxLanes(D());
+#if HWY_TARGET == HWY_SCALAR
+  static_assert(kLanes == 1);
+  (void)df;
+  for (int r = 0; r < kRows; ++r) {
+    for (int t = 0; t < kKeysPerStep; ++t) scores[r * kTileKeys + t] += hn::GetLane(acc[r][t]);
+  }
+#else
+  if constexpr (kLanes == 16) {
+    // Fold the four 128-bit blocks of four rows into one block each: block r of sum[t] is row r.
+    hn::Vec<D> sum[kKeysPerStep];
+    for (int t = 0; t < kKeysPerStep; ++t) {
+      const auto rows02 = hn::Add(hn::ConcatLowerLower(df, acc[2][t], acc[0][t]), hn::ConcatUpperUpper(df, acc[2][t], acc[0][t]));
+      const auto rows13 = hn::Add(hn::ConcatLowerLower(df, acc[3][t], acc[1][t]), hn::ConcatUpperUpper(df, acc[3][t], acc[1][t]));
+      sum[t] = hn::Add(hn::OddEvenBlocks(rows13, rows02), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(rows02, rows13)));
+    }
+    const auto result = transpose_add(df, sum[0], sum[1], sum[2], sum[3]);
+    const hn::CappedTag<float, 4> d4;
+    const hn::CappedTag<float, 8> d8;
+    const auto low = hn::LowerHalf(d8, result);
+    const auto high = hn::UpperHalf(d8, result);
+    add_to(d4, hn::LowerHalf(d4, low), scores);
+    if constexpr (kRows > 1) add_to(d4, hn::UpperHalf(d4, low), scores + kTileKeys);
+    if constexpr (kRows > 2) add_to(d4, hn::LowerHalf(d4, high), scores + 2 * kTileKeys);
+    if constexpr (kRows > 3) add_to(d4, hn::UpperHalf(d4, high), scores + 3 * kTileKeys);
+  } else if constexpr (kLanes == 8) {
+    const hn::CappedTag<float, 4> d4;
+    for (int r = 0; r < kRows; r += 2) {
+      hn::Vec<D> sum[kKeysPerStep];
+      for (int t = 0; t < kKeysPerStep; ++t) {
+        sum[t] = hn::Add(hn::ConcatLowerLower(df, acc[r + 1][t], acc[r][t]), hn::ConcatUpperUpper(df, acc[r + 1][t], acc[r][t]));
+      }
+      const auto result = transpose_add(df, sum[0], sum[1], sum[2], sum[3]);
+      add_to(d4, hn::LowerHalf(d4, result), scores + r * kTileKeys);
+      if (r + 1 < kRows) add_to(d4, hn::UpperHalf(d4, result), scores + (r + 1) * kTileKeys);
+    }
+  } else {
+    for (int r = 0; r < kRows; ++r) {
+      add_to(df, transpose_add(df, acc[r][0], acc[r][1], acc[r][2], acc[r][3]), scores + r * kTileKeys);
+    }
+  }
+#endif
+}
+
+/// One row block of S = Q K^T over one chunk: kRows query rows against every key of the tile.
+template <class Decode, ChunkScale kScale, int kRows, class D>
+HWY_INLINE void query_key_chunk(D df, const TileInput& in, const float* query, std::int32_t d, float* scores) {
+  constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(D()));
+  const std::int32_t byte = d * Decode::kBitsPerElement / 8;
+  const TileRows& keys = *in.rows;
+  for (std::int32_t t = 0; t < keys.count; t += kKeysPerStep) {
+    // The last step of a ragged tile repeats its last key; the surplus scores are never read.
+    const std::uint8_t* row[kKeysPerStep];
+    for (int i = 0; i < kKeysPerStep; ++i) row[i] = keys.row[std::min(t + i, keys.count - 1)] + byte;
+    hn::Vec<D> acc[4][kKeysPerStep];
+    for (int r = 0; r < 4; ++r) {
+      for (int i = 0; i < kKeysPerStep; ++i) acc[r][i] = hn::Zero(df);
+    }
+    const auto step = [&]<int J>(std::integral_constant<int, J>) HWY_ATTR {
+      hn::Vec<D> key[kKeysPerStep];
+      for (int i = 0; i < kKeysPerStep; ++i) key[i] = Decode::template part<J>(df, row[i]);
+      for (int r = 0; r < kRows; ++r) {
+        const auto q = hn::LoadU(df, query + r * in.head_dim + d + J * kLanes);
+        for (int i = 0; i < kKeysPerStep; ++i) acc[r][i] = hn::MulAdd(q, key[i], acc[r][i]);
+      }
+    };
+    unroll<Decode::kParts>(step);
+    if constexpr (kScale != ChunkScale::kNone) {
+      for (int i = 0; i < kKeysPerStep; ++i) {
+        const auto scale = key_scales<kScale>(df, keys.scale[std::min(t + i, keys.count - 1)], d);
+        for (int r = 0; r < kRows; ++r) acc[r][i] = hn::Mul(acc[r][i], scale);
+      }
+    }
+    add_horizontal_sums<kRows>(df, acc, scores + t);
+    if (d == 0) {
+      for (int i = 0; i < kKeysPerStep; ++i) prefetch_row(in, t + i);
+    }
+  }
+}
+
+template <class Decode, ChunkScale kScale>
+void multiply_query_key(const TileInput& in, const float* query, std::int32_t rows, float* scores) {
+  std::fill(scores, scores + rows * kTileKeys, 0.0f);
+  const auto block = [&]<int kRows>(std::integral_constant<int, kRows>, std::int32_t r) HWY_ATTR {
+    for_each_chunk<Decode>(in.head_dim, [&](auto df, std::int32_t d) HWY_ATTR {
+      query_key_chunk<Decode, kScale, kRows>(df, in, query + r * in.head_dim, d, scores + r * kTileKeys);
+    });
+  };
+  for_each_row_block(rows, block);
+}
+
+/// One row block of O += P V over kParts vectors' worth of head_dim: all keys from `first` to `last`, accumulators in
+/// registers. `factors` [keys][lanes] holds each key's scales for this chunk (null: none).
+template <class Decode, int kRows, int kFirstPart, int kNumParts, class D>
+HWY_INLINE void value_part(D df, const TileInput& in, std::int32_t first, std::int32_t last, const float* factors,
+                           const float* probability, std::int32_t d, hn::Vec<D> (&acc)[kRows][kNumParts]) {
+  constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(D()));
+  const std::int32_t byte = d * Decode::kBitsPerElement / 8;
+  for (std::int32_t t = first; t < last; ++t) {
+    const std::uint8_t* row = in.rows->row[t] + byte;
+    hn::Vec<D> p[kRows];
+    for (int r = 0; r < kRows; ++r) p[r] = hn::Set(df, probability[r * kTileKeys + t]);
+    if (factors != nullptr) {
+      const auto scale = hn::LoadU(df, factors + t * kLanes);
+      for (int r = 0; r < kRows; ++r) p[r] = hn::Mul(p[r], scale);
+    }
+    const auto step = [&]<int J>(std::integral_constant<int, J>) HWY_ATTR {
+      const auto value = Decode::template part<kFirstPart + J>(df, row);
+      for (int r = 0; r < kRows; ++r) acc[r][J] = hn::MulAdd(p[r], value, acc[r][J]);
+    };
+    unroll<kNumParts>(step);
+  }
+}
+
+/// One row block of O += P V over one chunk.
+template <class Decode, ChunkScale kScale, bool kAlongTokens, int kRows, class D>
+HWY_INLINE void value_chunk(D df, const TileInput& in, const float* factors, const float* probability, std::int32_t d,
+                            float* output) {
+  constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(D()));
+  // Eight parts by four rows would need every register there is: half a chunk at a time.
+  constexpr int kNumParts = Decode::kParts > 4 ? 4 : Decode::kParts;
+  const auto half = [&]<int H>(std::integral_constant<int, H>) HWY_ATTR {
+    constexpr int kFirst = H * kNumParts;
+    hn::Vec<D> acc[kRows][kNumParts];
+    float* const base = output + d + kFirst * kLanes;
+    if constexpr (!kAlongTokens) {
+      for (int r = 0; r < kRows; ++r) {
+        for (int j = 0; j < kNumParts; ++j) acc[r][j] = hn::LoadU(df, base + r * in.head_dim + j * kLanes);
+      }
+      value_part<Decode, kRows, kFirst, kNumParts>(df, in, 0, in.rows->count, factors, probability, d, acc);
+      for (int r = 0; r < kRows; ++r) {
+        for (int j = 0; j < kNumParts; ++j) hn::StoreU(acc[r][j], df, base + r * in.head_dim + j * kLanes);
+      }
+    } else {
+      // Along tokens a group's sum is scaled once, column by column. `factors` is [groups][head_dim] in lane order.
+      std::int32_t group = 0;
+      for (std::int32_t first = 0; first < in.rows->count; ++group) {
+        const std::int32_t in_group = (in.first_in_group + first) % in.token_group;
+        const std::int32_t last = std::min(first + in.token_group - in_group, in.rows->count);
+        for (int r = 0; r < kRows; ++r) {
+          for (int j = 0; j < kNumParts; ++j) acc[r][j] = hn::Zero(df);
+        }
+        value_part<Decode, kRows, kFirst, kNumParts>(df, in, first, last, nullptr, probability, d, acc);
+        const float* scale = factors + group * in.head_dim + d + kFirst * kLanes;
+        for (int r = 0; r < kRows; ++r) {
+          for (int j = 0; j < kNumParts; ++j) {
+            float* const o = base + r * in.head_dim + j * kLanes;
+            hn::StoreU(hn::MulAdd(acc[r][j], hn::LoadU(df, scale + j * kLanes), hn::LoadU(df, o)), df, o);
+          }
+        }
+        first = last;
+      }
+    }
+  };
+  unroll<Decode::kParts / kNumParts>(half);
+}
+
+/// Scales along tokens of every group that the tile touches: [groups][head_dim] in lane order.
+template <class Decode, bool kE8m0>
+HWY_INLINE void token_axis_factors(const TileInput& in, float* factors) {
+  std::int32_t group = 0;
+  for (std::int32_t first = 0; first < in.rows->count; ++group) {
+    const std::int32_t in_group = (in.first_in_group + first) % in.token_group;
+    const std::uint8_t* scales = in.rows->scale[first];
+    float* out = factors + group * in.head_dim;
+    for_each_chunk<Decode>(in.head_dim, [&](auto df, std::int32_t d) HWY_ATTR {
+      constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(df));
+      for (int j = 0; j < Decode::kParts; ++j) {
+        for (std::int32_t i = 0; i < kLanes; ++i) {
+          const std::uint8_t code = scales[d + Decode::kParts * i + j];
+          out[d + j * kLanes + i] = kE8m0 ? core::E8M0::decode(code) : core::UE4M3::decode(code);
+        }
+      }
+    });
+    first += in.token_group - in_group;
+  }
+}
+
+template <class Decode, ChunkScale kScale, bool kAlongTokens>
+void multiply_probability_value(const TileInput& in, const float* probability, std::int32_t rows, float* output) {
+  // Along head_dim: one vector of scales per key. Along tokens: at most five groups of 16 touch a tile of 64.
+  HWY_ALIGN float factors[std::max(kTileKeys * 16, 5 * kMaxHeadDim)];
+  if constexpr (kAlongTokens) token_axis_factors<Decode, kScale == ChunkScale::kMxfp4>(in, factors);
+  for_each_chunk<Decode>(in.head_dim, [&](auto df, std::int32_t d) HWY_ATTR {
+    constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(df));
+    if constexpr (kScale != ChunkScale::kNone && !kAlongTokens) {
+      for (std::int32_t t = 0; t < in.rows->count; ++t) {
+        hn::StoreU(key_scales<kScale>(df, in.rows->scale[t], d), df, factors + t * kLanes);
+      }
+    }
+    const auto block = [&]<int kRows>(std::integral_constant<int, kRows>, std::int32_t r) HWY_ATTR {
+      value_chunk<Decode, kScale, kAlongTokens, kRows>(df, in, kScale == ChunkScale::kNone ? nullptr : factors,
+                                                       probability + r * kTileKeys, d, output + r * in.head_dim);
+    };
+    for_each_row_block(rows, block);
+    if (d == 0) {
+      for (std::int32_t t = 0; t < kTileKeys; ++t) prefetch_row(in, t);
+    }
+  });
+}
+
+}  // namespace fp4pa::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,86 @@
+// Which query a row of a tile is, and which keys it may see.
+//
+// The rows of a tile are (query token, head of the group) pairs of one sequence and one KV head, heads innermost: row r of
+// a block is packed row n = block * tile_rows + r, query token n / group_heads, head n % group_heads. Queries are the last
+// tokens of the sequence, so query token i sits at key position kv_len - q_len + i (negative if keys are missing).
+#pragma once
+
+#include <cstdint>
+
+#include "core/attention/params.hpp"
+#include "core/macros.hpp"
+#include "core/schedule/work.hpp"
+
+namespace fp4pa::core {
+
+struct RowMap {
+  std::int32_t first_token;  // of the sequence, in the call's token dimension
+  std::int32_t q_len;
+  std::int32_t kv_len;
+  std::int32_t group_heads;
+  std::int32_t first_head;  // query head of the group's first
+  std::int32_t first_row;   // packed row of row 0
+  std::int32_t num_rows;    // rows of the tile that exist
+
+  FP4PA_FN RowMap(const AttentionParams& p, const WorkItem& item)
+      : first_token(p.qo_indptr[item.seq]),
+        q_len(p.qo_indptr[item.seq + 1] - first_token),
+        kv_len(p.seq_lens[item.seq]),
+        group_heads(p.group_heads),
+        first_head(item.kv_head * p.group_heads),
+        first_row(item.block * p.partition.tile_rows) {
+    const std::int64_t left = static_cast<std::int64_t>(q_len) * group_heads - first_row;
+    num_rows = left < p.partition.tile_rows ? static_cast<std::int32_t>(left) : p.partition.tile_rows;
+  }
+
+  /// Query token of row r within its sequence.
+  [[nodiscard]] FP4PA_FN std::int32_t query(std::int32_t r) const { return (first_row + r) / group_heads; }
+  /// Query token of row r within the call.
+  [[nodiscard]] FP4PA_FN std::int64_t token(std::int32_t r) const { return std::int64_t{first_token} + query(r); }
+  [[nodiscard]] FP4PA_FN std::int32_t head(std::int32_t r) const { return first_head + (first_row + r) % group_heads; }
+  /// Key position of row r's query.
+  [[nodiscard]] FP4PA_FN std::int32_t position(std::int32_t r) const { return kv_len - q_len + query(r); }
+};
+
+/// The keys a row may see: [begin, end), and among its sequence's queries only those of `tree` (all when there is no tree).
+struct RowMask {
+  std::int32_t begin;
+  std::int32_t end;
+  std::int32_t tree_begin;  // key position of query 0
+  std::uint64_t tree;
+  bool has_tree;
+
+  FP4PA_FN RowMask(const AttentionParams& p, const RowMap& rows, std::int32_t r)
+      : begin(0), end(rows.kv_len), tree_begin(rows.kv_len - rows.q_len), tree(0), has_tree(p.tree_mask != nullptr) {
+    if (has_tree) {
+      tree = p.tree_mask[rows.token(r)];
+      return;
+    }
+    if (p.causal) end = rows.position(r) + 1;
+    if (p.sliding_window > 0) begin = rows.position(r) + 1 - p.sliding_window;
+  }
+
+  [[nodiscard]] FP4PA_FN bool sees(std::int32_t key) const {
+    if (key < begin || key >= end) return false;
+    return !has_tree || key < tree_begin || ((tree >> (key - tree_begin)) & 1) != 0;
+  }
+};
+
+/// First key that any row of the tile sees.
+[[nodiscard]] FP4PA_FN std::int32_t first_visible_key(const AttentionParams& p, const RowMap& rows) {
+  if (p.sliding_window == 0) return 0;
+  const std::int32_t first = rows.position(0) + 1 - p.sliding_window;
+  return first > 0 ? first : 0;
+}
+
+/// Whether every row of the tile sees every key of [begin, end), so that no mask is needed: most tiles.
+[[nodiscard]] FP4PA_FN bool all_visible(const AttentionParams& p, const RowMap& rows, std::int32_t begin,
+                                        std::int32_t end) {
+  if (end > rows.kv_len) return false;
+  if (p.tree_mask != nullptr) return end <= rows.kv_len - rows.q_len;
+  if (p.causal && end > rows.position(0) + 1) return false;
+  // The window moves with the query: the last row's begins last.
+  return p.sliding_window == 0 || begin >= rows.position(rows.num_rows - 1) + 1 - p.sliding_window;
+}
+
+}  // namespace fp4pa::core

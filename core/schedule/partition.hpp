@@ -1,0 +1,142 @@
+// How the work of one call is cut: a pure function of the lengths, the same on the host and on every device.
+//
+// The unit of work is a row block: up to `tile_rows` packed query rows (query token x head of the group) of one sequence
+// and one KV head, against the keys those rows can see. Its cost is the number of KV tiles plus a constant for starting
+// and finishing. Units are laid out on one line in the order (sequence, row block, KV head).
+//
+//   balanced: the line is cut into `num_workers` pieces of equal cost. A unit that a cut falls into becomes several items,
+//             each on one worker, whose partial states are merged in order of their keys. A worker has at most two
+//             unfinished items - the one its piece begins in and the one it ends in - so two partial slots each suffice.
+//   fixed:    (batch invariant, or a split size asked for) every unit is cut every `split_tiles` KV tiles, no matter what
+//             else is in the batch, and whole items are dealt out by the same rule of equal cost. A sequence with more than
+//             kMaxSplitRows packed query rows has units enough and is not cut: the partial states of a long prefill would
+//             outweigh its result.
+//
+// Nothing is written down but one prefix sum per sequence: every worker finds its items by arithmetic, and every merge
+// finds its partial states the same way. Source of the idea: stream-K decomposition of matrix products.
+#pragma once
+
+#include <cstdint>
+
+#include "core/macros.hpp"
+
+namespace fp4pa::core {
+
+/// Keys are scheduled in tiles of this many tokens; every cut falls on a multiple of it.
+inline constexpr std::int32_t kScheduleTokens = 64;
+/// Cost of starting and finishing an item, in tiles.
+inline constexpr std::int32_t kItemOverheadTiles = 1;
+
+/// Fixed splits: sequences with more packed query rows than this are left whole.
+inline constexpr std::int32_t kMaxSplitRows = 256;
+/// A split that cuts nothing.
+inline constexpr std::int32_t kNoSplit = 1 << 30;
+
+/// The plan's constants. The prefix sums live in the workspace.
+struct Partition {
+  std::int32_t num_workers;
+  std::int32_t tile_rows;
+  std::int32_t split_tiles;         // 0: balanced; else tiles of one item
+  std::int64_t* cost_prefix;        // [batch + 1]: cost of all units of the sequences before
+  std::int64_t* slot_prefix;        // [batch + 1], fixed only: partial slots of the sequences before
+};
+
+/// What decides which keys a row block sees.
+struct SequenceShape {
+  std::int32_t q_len;
+  std::int32_t kv_len;
+  std::int32_t group_heads;
+  std::int32_t sliding_window;  // 0: all
+  bool ends_at_row;             // causal and no tree mask: keys after the block's last row are never seen
+};
+
+struct TileRange {
+  std::int32_t begin;  // in units of kScheduleTokens
+  std::int32_t end;
+  [[nodiscard]] FP4PA_FN constexpr std::int32_t size() const { return end - begin; }
+};
+
+[[nodiscard]] FP4PA_FN constexpr std::int32_t row_blocks(const SequenceShape& s, std::int32_t tile_rows) {
+  return static_cast<std::int32_t>((static_cast<std::int64_t>(s.q_len) * s.group_heads + tile_rows - 1) / tile_rows);
+}
+
+/// Tiles of a piece of this sequence's units; 0: balanced, the cuts fall where the workers' pieces end.
+[[nodiscard]] FP4PA_FN constexpr std::int32_t piece_tiles(const SequenceShape& s, std::int32_t split_tiles) {
+  if (split_tiles == 0) return 0;
+  return static_cast<std::int64_t>(s.q_len) * s.group_heads > kMaxSplitRows ? kNoSplit : split_tiles;
+}
+
+/// KV tiles that the rows of block `block` can see.
+[[nodiscard]] FP4PA_FN constexpr TileRange visible_tiles(const SequenceShape& s, std::int32_t tile_rows,
+                                                         std::int32_t block) {
+  const std::int64_t first_row = static_cast<std::int64_t>(block) * tile_rows;
+  std::int64_t last_row = first_row + tile_rows - 1;
+  const std::int64_t rows = static_cast<std::int64_t>(s.q_len) * s.group_heads;
+  if (last_row >= rows) last_row = rows - 1;
+  const std::int32_t offset = s.kv_len - s.q_len;  // key position of the first query; negative if keys are missing
+  std::int32_t end = s.kv_len;
+  if (s.ends_at_row) {
+    const std::int32_t visible = offset + static_cast<std::int32_t>(last_row / s.group_heads) + 1;
+    end = visible < 0 ? 0 : visible < s.kv_len ? visible : s.kv_len;
+  }
+  std::int32_t begin = 0;
+  if (s.sliding_window > 0) {
+    const std::int32_t first = offset + static_cast<std::int32_t>(first_row / s.group_heads) + 1 - s.sliding_window;
+    begin = first < 0 ? 0 : first < end ? first : end;
+  }
+  TileRange range{begin / kScheduleTokens, (end + kScheduleTokens - 1) / kScheduleTokens};
+  if (range.end < range.begin) range.end = range.begin;
+  return range;
+}
+
+/// Items a unit of `tiles` tiles falls into under fixed splits; one even when there is nothing to see (O = 0 is work too).
+[[nodiscard]] FP4PA_FN constexpr std::int32_t fixed_pieces(std::int32_t tiles, std::int32_t split_tiles) {
+  return tiles <= split_tiles ? 1 : (tiles + split_tiles - 1) / split_tiles;
+}
+
+/// Cost of one unit in tiles, with the overhead of its items.
+[[nodiscard]] FP4PA_FN constexpr std::int64_t unit_cost(std::int32_t tiles, std::int32_t split_tiles) {
+  const std::int32_t pieces = split_tiles == 0 ? 1 : fixed_pieces(tiles, split_tiles);
+  return static_cast<std::int64_t>(tiles) + static_cast<std::int64_t>(pieces) * kItemOverheadTiles;
+}
+
+struct SequenceCost {
+  std::int64_t cost;
+  std::int64_t slots;  // partial slots under fixed splits
+};
+
+/// Cost of all units of a sequence.
+[[nodiscard]] FP4PA_FN constexpr SequenceCost sequence_cost(const SequenceShape& s, const Partition& p,
+                                                            std::int32_t num_kv_heads) {
+  SequenceCost sum{0, 0};
+  const std::int32_t blocks = row_blocks(s, p.tile_rows);
+  const std::int32_t split = piece_tiles(s, p.split_tiles);
+  for (std::int32_t block = 0; block < blocks; ++block) {
+    const std::int32_t tiles = visible_tiles(s, p.tile_rows, block).size();
+    sum.cost += unit_cost(tiles, split);
+    if (split != 0) {
+      const std::int32_t pieces = fixed_pieces(tiles, split);
+      if (pieces > 1) sum.slots += pieces;
+    }
+  }
+  sum.cost *= num_kv_heads;
+  sum.slots *= num_kv_heads;
+  return sum;
+}
+
+/// First cost coordinate of worker `worker`; worker num_workers is the end of the line.
+[[nodiscard]] FP4PA_FN constexpr std::int64_t worker_begin(std::int64_t total, std::int32_t num_workers,
+                                                           std::int32_t worker) {
+  // total * worker would overflow only past 2^63 / num_workers tiles.
+  return total * worker / num_workers;
+}
+
+/// The worker whose piece holds cost coordinate x: the inverse of worker_begin.
+[[nodiscard]] FP4PA_FN constexpr std::int32_t worker_of(std::int64_t total, std::int32_t num_workers, std::int64_t x) {
+  std::int32_t w = static_cast<std::int32_t>(x * num_workers / total);
+  while (w + 1 < num_workers && worker_begin(total, num_workers, w + 1) <= x) ++w;
+  while (w > 0 && worker_begin(total, num_workers, w) > x) --w;
+  return w;
+}
+
+}  // namespace fp4pa::core

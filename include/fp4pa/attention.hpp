@@ -1,0 +1,128 @@
+// Paged attention: plan on the host, run on the device.
+//
+// `plan` validates everything that can be validated without reading device memory and fixes the partition of the work.
+// `run` reads lengths and tables from the back end's memory, never allocates, never synchronises and never throws; on a GPU
+// it can be captured in a graph and replayed with other lengths up to the planned maxima.
+//
+// One call serves decode, several query tokens per sequence, chunked prefill and any mixture: the queries of sequence b are
+// rows qo_indptr[b] .. qo_indptr[b+1]-1, and they are the last tokens of that sequence's seq_lens[b] keys.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fp4pa/cache.hpp"
+#include "fp4pa/export.hpp"
+#include "fp4pa/status.hpp"
+#include "fp4pa/types.hpp"
+
+namespace fp4pa {
+
+/// How page tables are given.
+enum class TableKind : std::int32_t {
+  kBlockTable = 0,  ///< block_table [batch, table_stride]
+  kCsr = 1,         ///< kv_indptr [batch + 1] into kv_indices
+};
+
+/// What does not change between calls. Zero-initialised fields mean "none" unless said otherwise.
+struct AttentionConfig {
+  KvCacheDesc cache;                 ///< the only tier, or the old one
+  bool two_tier = false;             ///< read `recent` as well, with the three numbers of TwoTierDesc
+  KvCacheDesc recent;
+  std::int32_t window_tokens = 0;
+  std::int32_t group_tokens = 0;
+  std::int32_t ring_pages = 0;
+
+  std::int32_t num_q_heads = 0;      ///< a multiple of cache.num_kv_heads; query head h reads KV head h / (q / kv)
+  DType q_dtype = DType::kBF16;
+  DType o_dtype = DType::kBF16;
+  float sm_scale = 0.0f;             ///< multiplies Q K^T; 0 = 1 / sqrt(head_dim)
+
+  bool causal = true;                ///< aligned to the end: query i of n sees keys 0 .. len - n + i
+  std::int32_t sliding_window = 0;   ///< a query sees at most this many of its newest visible keys; 0 = all. Needs causal
+  float softcap = 0.0f;              ///< logits become softcap * tanh(logit / softcap); 0 = off
+  bool sinks = false;                ///< AttentionArgs::sinks is read
+  bool alibi = false;                ///< AttentionArgs::alibi_slopes is read
+  bool tree_mask = false;            ///< AttentionArgs::tree_mask replaces the causal rule among a sequence's queries
+
+  std::int32_t max_batch = 0;
+  std::int32_t max_q_tokens = 0;     ///< total query tokens of a call, over the batch
+  std::int32_t max_q_len = 0;        ///< query tokens of one sequence
+  std::int32_t max_kv_len = 0;       ///< keys of one sequence
+  TableKind table_kind = TableKind::kBlockTable;
+
+  bool batch_invariant = false;      ///< a sequence's result does not depend on the rest of the batch
+  std::int32_t kv_split_tokens = 0;  ///< force splits of this many keys (a multiple of 64); 0 = balance over processors
+  bool validate_device_data = false; ///< GPUs: also check lengths and page ids, at a cost; the CPU always does
+  const char* backend = nullptr;     ///< null: FP4PA_FORCE_BACKEND, or else the best available
+  std::int32_t num_threads = 0;      ///< CPU threads; 0 = OpenMP's choice at plan time
+};
+
+/// What changes with every call. All pointers are in the back end's memory.
+struct AttentionArgs {
+  const void* q = nullptr;              ///< [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned
+  std::int64_t q_token_stride = 0;      ///< elements; 0 = dense
+  std::int64_t q_head_stride = 0;
+  void* o = nullptr;                    ///< [tokens, num_q_heads, head_dim] o_dtype; may not alias an input
+  std::int64_t o_token_stride = 0;
+  std::int64_t o_head_stride = 0;
+  float* lse = nullptr;                 ///< optional [tokens, num_q_heads], natural log, sinks included; -inf: nothing seen
+
+  std::int32_t batch = 0;
+  const std::int32_t* qo_indptr = nullptr;    ///< [batch + 1]
+  const std::int32_t* seq_lens = nullptr;     ///< [batch] keys of each sequence, its queries included
+  const std::int32_t* block_table = nullptr;  ///< kBlockTable: [batch, table_stride]
+  std::int64_t table_stride = 0;
+  const std::int32_t* kv_indptr = nullptr;    ///< kCsr: [batch + 1], in pages
+  const std::int32_t* kv_indices = nullptr;   ///< kCsr: page ids
+  const std::int32_t* recent_table = nullptr; ///< two_tier: [batch, ring_pages]
+
+  const float* sinks = nullptr;               ///< [num_q_heads] logits that only add to the denominator
+  const float* alibi_slopes = nullptr;        ///< [num_q_heads]; adds slope * (key position - query position)
+  const std::uint64_t* tree_mask = nullptr;   ///< [tokens] bit j: this query sees its sequence's query j; q_len <= 64
+
+  void* workspace = nullptr;            ///< 256-byte aligned; contents need not survive between calls
+  std::size_t workspace_bytes = 0;
+  void* stream = nullptr;               ///< cudaStream_t or hipStream_t; ignored by the CPU
+};
+
+/// A validated configuration with its partition. A plain value: copy it, keep it, use it from several threads at once (each
+/// call with its own workspace).
+class AttentionPlan {
+ public:
+  [[nodiscard]] const AttentionConfig& config() const noexcept { return config_; }
+  [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
+  [[nodiscard]] const char* backend() const noexcept { return backend_name_; }
+  /// Processors (CPU threads, or resident blocks) the work is divided over.
+  [[nodiscard]] std::int32_t num_workers() const noexcept { return num_workers_; }
+
+ private:
+  friend struct PlanAccess;
+  AttentionConfig config_{};
+  const char* backend_name_ = "";
+  std::size_t workspace_bytes_ = 0;
+  std::int32_t num_workers_ = 0;
+  std::int32_t tile_rows_ = 0;
+  std::int32_t backend_index_ = -1;
+  std::int32_t variant_ = 0;  // the back end's own choice of instance
+};
+
+/// Validates `config`, chooses a back end and an instance, and fixes the partition.
+/// @errors every code of the configuration's parts; kUnknownBackend, kBackendUnavailable. *plan is untouched on error.
+[[nodiscard]] FP4PA_API Status plan(const AttentionConfig& config, AttentionPlan* plan) noexcept;
+
+/// Computes O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE.
+/// Rows that see no key get O = 0 and LSE = -inf (or the sink's logit).
+/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kWorkspaceTooSmall, kPlanMismatch, kDeviceError; on the CPU also
+///         kInvalidIndptr, kLengthExceedsTable, kBlockIdOutOfRange. Nothing is written when an error is returned.
+[[nodiscard]] FP4PA_API Status run(const AttentionPlan& plan, const AttentionArgs& args) noexcept;
+
+/// Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb).
+/// `o` and `lse` may alias either input. A state with LSE = -inf contributes nothing.
+/// @param oa, ob, o  [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows] natural log
+/// @errors kNullPointer, kInvalidSize, kUnsupportedHeadDim, kUnknownBackend
+[[nodiscard]] FP4PA_API Status merge_states(const void* oa, const float* lse_a, const void* ob, const float* lse_b,
+                                            void* o, float* lse, DType dtype, std::int64_t rows, std::int32_t head_dim,
+                                            const ExecDesc& exec = {}) noexcept;
+
+}  // namespace fp4pa

@@ -1,0 +1,189 @@
+// The paged KV cache: what a reader must know of it, and the operations that fill and move it.
+//
+// A cache is memory that the caller owns. A KvCacheDesc describes it completely, so that HND, NHD and interleaved pages
+// are strides and not modes, and so that a layout nobody reads is refused by name instead of read wrongly.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fp4pa/export.hpp"
+#include "fp4pa/status.hpp"
+#include "fp4pa/types.hpp"
+
+namespace fp4pa {
+
+/// Order of the two E2M1 codes of a byte. Only kEvenLow is read; the other is named so that it can be refused.
+enum class NibbleOrder : std::int32_t {
+  kEvenLow = 0,    ///< element 2i in the low nibble of byte i
+  kSplitHalf = 1,  ///< ggml: element j beside element j + 16; refused
+};
+
+/// Order of a page's scales along tokens. Only kLinear is read; the other is named so that it can be refused.
+enum class ScaleSwizzle : std::int32_t {
+  kLinear = 0,
+  kFourTokens = 1,  ///< the 4-token interleave of SM100 readers; refused
+};
+
+/// The K or the V of every page.
+///
+/// Element (page p, token t, head h) starts at `data + p*page_stride + t*token_stride + h*head_stride` (bytes); its
+/// head_dim elements are contiguous. Scales of the same element start at the scale address formed the same way from the
+/// scale strides, with head_dim/32 (MXFP4), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes. With
+/// `scale_axis == kTokens`, "t" in the scale address counts groups of 32 (MXFP4) or 16 (NVFP4) tokens of the page and each
+/// holds head_dim bytes, one per column.
+struct KvTensorDesc {
+  KvFormat format = KvFormat::kMxfp4;
+  VScaleAxis scale_axis = VScaleAxis::kHeadDim;  ///< kTokens only for V, and only MXFP4 and NVFP4
+  NibbleOrder nibble_order = NibbleOrder::kEvenLow;
+  ScaleSwizzle scale_swizzle = ScaleSwizzle::kLinear;
+
+  void* data = nullptr;  ///< 16-byte aligned
+  std::int64_t page_stride_bytes = 0;   ///< multiple of 16, as are the next two
+  std::int64_t token_stride_bytes = 0;
+  std::int64_t head_stride_bytes = 0;
+
+  void* scales = nullptr;  ///< null for formats without scales; no alignment
+  std::int64_t scale_page_stride_bytes = 0;
+  std::int64_t scale_token_stride_bytes = 0;
+  std::int64_t scale_head_stride_bytes = 0;
+
+  /// Decode multiplier of NVFP4 and FP8 (value = code * scale * global); must be 1 for other formats. When
+  /// `global_scale_ptr` is set it is read instead, from the memory of the back end that runs: one float, or num_kv_heads
+  /// floats with `global_scale_per_head`.
+  float global_scale = 1.0f;
+  const float* global_scale_ptr = nullptr;
+  bool global_scale_per_head = false;
+};
+
+/// One pool of pages. The K and the V may differ in format; they share pages and tokens.
+struct KvCacheDesc {
+  KvTensorDesc k;
+  KvTensorDesc v;
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim = 0;   ///< a multiple of 32 from 32 to 256
+  std::int32_t page_size = 0;  ///< tokens, 1 to 1024
+  std::int64_t num_pages = 0;  ///< up to 2^31 - 1; pools past 4 GiB are fine
+  Rotation rotation = Rotation::kNone;  ///< of K on append and of Q on load; must divide head_dim
+  ScaleMode scale_mode = ScaleMode::kFloor;             ///< used when encoding MXFP4 and E8M0 per token
+  Nvfp4Scale nvfp4_scale = Nvfp4Scale::kAmaxOver6;      ///< used when encoding NVFP4
+};
+
+/// Order of the dimensions inside a page.
+enum class PageOrder : std::int32_t {
+  kHnd = 0,  ///< [pages, heads, page_size, ...]
+  kNhd = 1,  ///< [pages, page_size, heads, ...]
+};
+
+/// Bytes of one token's codes for one head. 0 for an unknown format.
+[[nodiscard]] FP4PA_API std::int64_t kv_data_bytes(KvFormat format, std::int32_t head_dim) noexcept;
+/// Bytes of one token's scales for one head along head_dim, or of one token group's along tokens; 0 without scales.
+[[nodiscard]] FP4PA_API std::int64_t kv_scale_bytes(KvFormat format, VScaleAxis axis, std::int32_t head_dim) noexcept;
+/// Tokens that share one scale along tokens: 32 (MXFP4) or 16 (NVFP4); 1 for everything else.
+[[nodiscard]] FP4PA_API std::int32_t kv_token_group(KvFormat format, VScaleAxis axis) noexcept;
+
+/// Fills the strides of `k` and `v` for four separate dense arrays (K codes, K scales, V codes, V scales) in the given
+/// order. Formats, axes, head counts and page size must be set; pointers are left alone.
+FP4PA_API void set_dense_strides(KvCacheDesc& cache, PageOrder order) noexcept;
+/// Bytes of the dense arrays that `set_dense_strides` describes.
+[[nodiscard]] FP4PA_API std::int64_t dense_data_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
+[[nodiscard]] FP4PA_API std::int64_t dense_scale_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
+/// Fills strides and pointers for interleaved pages [K codes, K scales, V codes, V scales], each part padded to 16 bytes,
+/// from one base pointer (16-byte aligned). Returns the bytes of one page.
+FP4PA_API std::int64_t set_interleaved_pages(KvCacheDesc& cache, PageOrder order, void* base) noexcept;
+
+/// Checks a description on the host: formats, sizes, alignment, strides that overlap, scales.
+/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedHeadDim, kUnsupportedFormat, kInvalidStrides,
+///         kInvalidGlobalScale
+[[nodiscard]] FP4PA_API Status validate(const KvCacheDesc& cache) noexcept;
+
+/// A cache in two tiers: the newest tokens in 16 or 8 bits, everything older in 4. The recent tier keeps between
+/// `window_tokens` and `window_tokens + group_tokens - 1` tokens of a sequence (fewer while it is shorter); groups of
+/// `group_tokens` leave it together and are quantised once, in the append that pushes them out.
+///
+/// The recent tier is a ring: token t of a sequence lies at page (t / recent.page_size) % ring_pages of that sequence's row
+/// of the recent table, row t % recent.page_size.
+struct TwoTierDesc {
+  KvCacheDesc old_tier;                  ///< any format
+  KvCacheDesc recent;                    ///< bf16, f16 or fp8_e4m3; same heads, head_dim and rotation as old_tier
+  std::int32_t window_tokens = 64;       ///< 16 to 256
+  std::int32_t group_tokens = 32;        ///< multiple of the V token group; divides old_tier.page_size or is a multiple of it
+  std::int32_t ring_pages = 0;           ///< ring_pages * recent.page_size >= window_tokens + group_tokens
+};
+
+/// Tokens of a sequence of `length` tokens that the old tier holds; a pure function, so that readers need only the length.
+[[nodiscard]] constexpr std::int32_t quantised_tokens(std::int32_t length, std::int32_t window_tokens,
+                                                      std::int32_t group_tokens) noexcept {
+  return length <= window_tokens ? 0 : (length - window_tokens) / group_tokens * group_tokens;
+}
+/// Old-tier pages that a sequence of `length` tokens occupies.
+[[nodiscard]] FP4PA_API std::int32_t old_tier_pages(const TwoTierDesc& cache, std::int32_t length) noexcept;
+/// The smallest ring_pages that a window, a group and a recent page size allow.
+[[nodiscard]] constexpr std::int32_t min_ring_pages(std::int32_t window_tokens, std::int32_t group_tokens,
+                                                    std::int32_t page_size) noexcept {
+  return (window_tokens + group_tokens + page_size - 1) / page_size;
+}
+/// @errors those of validate(KvCacheDesc) with the tier named, and kInvalidSize, kUnsupportedFormat
+[[nodiscard]] FP4PA_API Status validate(const TwoTierDesc& cache) noexcept;
+
+/// New K or V rows: [num_tokens, num_kv_heads, head_dim], the last dimension contiguous; strides in elements.
+struct KvInput {
+  const void* data = nullptr;
+  DType dtype = DType::kBF16;
+  std::int64_t token_stride = 0;
+  std::int64_t head_stride = 0;
+};
+
+/// Which back end runs, on which stream. A null name takes FP4PA_FORCE_BACKEND, or else the best one for the memory.
+struct ExecDesc {
+  const char* backend = nullptr;   ///< "cpu", "cuda", "hip", ...; see available_backends()
+  void* stream = nullptr;          ///< cudaStream_t or hipStream_t; ignored by the CPU
+  std::int32_t num_threads = 0;    ///< CPU threads; 0 = OpenMP's choice
+};
+
+/// Writes token i of `k` and `v` to slot `slots[i]` (page slot / page_size, row slot % page_size), rotating K and quantising
+/// on the way. Negative slots are skipped. Slots must be distinct. With V scaled along tokens, tokens come in runs that
+/// start at a group boundary and hold whole groups; only a run that ends its page rows may be shorter (its missing rows
+/// count as zeros and the group cannot be extended later).
+/// On the CPU every slot is checked before anything is written.
+/// @param slots [num_tokens] int32 or int64, in the back end's memory
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kSlotOutOfRange, kIncompleteGroup, kUnknownBackend
+[[nodiscard]] FP4PA_API Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, const void* slots,
+                                      IndexType slot_type, std::int64_t num_tokens, const ExecDesc& exec = {}) noexcept;
+
+/// Appends to a two-tier cache. Sequence b receives tokens indptr[b] .. indptr[b+1]-1 of `k` and `v`; `seq_lens[b]` is its
+/// length before the call (the caller adds the counts afterwards). Groups that leave the window are quantised from what the
+/// recent tier holds (or would have held), so that appending token by token, in chunks or at once ends bit-identical.
+/// @param indptr      [batch + 1] int32, from 0, not decreasing
+/// @param seq_lens    [batch] int32, lengths before this append
+/// @param old_table   [batch, old_table_stride] int32 page ids of the old tier, enough for the new length
+/// @param recent_table [batch, ring_pages] int32 page ids of the recent tier
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidIndptr, kLengthExceedsTable, kBlockIdOutOfRange
+[[nodiscard]] FP4PA_API Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput& v,
+                                               const std::int32_t* indptr, const std::int32_t* seq_lens,
+                                               std::int32_t batch, std::int64_t num_tokens,
+                                               const std::int32_t* old_table, std::int64_t old_table_stride,
+                                               const std::int32_t* recent_table, const ExecDesc& exec = {}) noexcept;
+
+/// Output of gather: [num_tokens, num_kv_heads, head_dim], strides in elements.
+struct KvOutput {
+  void* data = nullptr;
+  DType dtype = DType::kF32;
+  std::int64_t token_stride = 0;
+  std::int64_t head_stride = 0;
+};
+
+/// Dequantises the tokens at `slots` into `k` and `v` (either may have null data). K comes out as stored: rotated if the
+/// cache is. A negative slot leaves its row untouched.
+/// @errors as append
+[[nodiscard]] FP4PA_API Status gather(const KvCacheDesc& cache, const void* slots, IndexType slot_type,
+                                      std::int64_t num_tokens, const KvOutput& k, const KvOutput& v,
+                                      const ExecDesc& exec = {}) noexcept;
+
+/// Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. A page may not be both a source and a destination.
+/// @param src, dst [num_copies] int32, in the back end's memory
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kBlockIdOutOfRange, kInvalidArgument
+[[nodiscard]] FP4PA_API Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst,
+                                          std::int64_t num_copies, const ExecDesc& exec = {}) noexcept;
+
+}  // namespace fp4pa

@@ -1,0 +1,10 @@
+// Everything in one include.
+#pragma once
+
+#include "fp4pa/attention.hpp"
+#include "fp4pa/backends.hpp"
+#include "fp4pa/cache.hpp"
+#include "fp4pa/quantize.hpp"
+#include "fp4pa/status.hpp"
+#include "fp4pa/types.hpp"
+#include "fp4pa/version.hpp"
