@@ -4,8 +4,11 @@
 // marked FP4PA_FN may be called on either side. No other header in core/ asks which compiler it is in.
 #pragma once
 
-#if defined(__CUDACC__) || defined(__HIP__)
+#if defined(__CUDACC__)
 #define FP4PA_FN __host__ __device__ __forceinline__
+#elif defined(__HIP__)
+// Spelled as attributes, so that code objects build without HIP's headers too.
+#define FP4PA_FN __attribute__((host, device, always_inline)) inline
 #else
 #define FP4PA_FN inline
 #endif
