@@ -1,7 +1,8 @@
 // How each KV format becomes f32 lanes: the only part of the CPU's matrix core that knows bits.
 //
-// A decoder reads a chunk of one row, kParts vectors of L lanes, in lane order: part j of a chunk holds, in lane i, element
-// kParts * i + j. That order costs no shuffle, because lane i of every part comes from the same packed word.
+// A decoder reads a chunk of one row, kParts vectors of L lanes, in lane order: lane i of part j is element
+// `element(L, i, j)` of the chunk. Where lane i of every part comes from the same packed word, as for E2M1, that order
+// costs no shuffle.
 // Compiled once per instruction set: include only through tile_ops.cpp.
 #include <cstdint>
 #include <cstring>
@@ -25,6 +26,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct DecodeE2M1 {
   static constexpr int kParts = 8;
   static constexpr int kBitsPerElement = 4;
+  static constexpr int element(int, int lane, int part) { return kParts * lane + part; }
 
   template <int J, class D>
   static HWY_INLINE hn::Vec<D> part(D df, const std::uint8_t* chunk) {
@@ -66,7 +68,12 @@ struct DecodeE2M1 {
   static HWY_INLINE V lookup(D df, V table, VI words) {
     constexpr std::size_t kLanes = hn::MaxLanes(D());
     const hn::RebindToUnsigned<D> du;
+#if HWY_ARCH_X86 && !HWY_IS_DEBUG_BUILD
+    const auto index = words;  // vpermps reads only the bits it needs
+    (void)du;
+#else
     const auto index = hn::And(words, hn::Set(du, static_cast<std::uint32_t>(kLanes - 1)));
+#endif
     return hn::TableLookupLanes(table, hn::IndicesFromVec(df, index));
   }
 #endif
@@ -76,6 +83,7 @@ struct DecodeE2M1 {
 struct DecodeBf16 {
   static constexpr int kParts = 2;
   static constexpr int kBitsPerElement = 16;
+  static constexpr int element(int, int lane, int part) { return kParts * lane + part; }
 
   template <int J, class D>
   static HWY_INLINE hn::Vec<D> part(D df, const std::uint8_t* chunk) {
@@ -85,34 +93,16 @@ struct DecodeBf16 {
   }
 };
 
-/// f16 bits in the low or the high half of a word to f32: exponent and mantissa are moved and rescaled, which is exact for
-/// subnormals too; Inf and NaN need their exponent filled.
-template <class D, class VU>
-HWY_INLINE hn::Vec<D> f16_bits_to_f32(D df, VU half_in_high_bits) {
-  const hn::RebindToUnsigned<D> du;
-  const auto sign = hn::And(half_in_high_bits, hn::Set(du, 0x80000000u));
-  const auto magnitude = hn::ShiftRight<3>(hn::And(half_in_high_bits, hn::Set(du, 0x7FFF0000u)));
-  // Subnormal f16 would be subnormal f32 after the move; converting the integer avoids them (and their cost).
-  const hn::RebindToSigned<D> di;
-  const auto normal = hn::Mul(hn::BitCast(df, hn::Max(magnitude, hn::Set(du, 0x00800000u))), hn::Set(df, 0x1p112f));
-  const auto small =
-      hn::Mul(hn::ConvertTo(df, hn::BitCast(di, hn::ShiftRight<13>(magnitude))), hn::Set(df, 0x1p-24f));
-  const auto special = hn::BitCast(df, hn::Or(magnitude, hn::Set(du, 0x7F800000u)));
-  auto value = hn::IfThenElse(hn::RebindMask(df, hn::Lt(magnitude, hn::Set(du, 0x00800000u))), small, normal);
-  value = hn::IfThenElse(hn::RebindMask(df, hn::Gt(magnitude, hn::Set(du, 0x0F7FFFFFu))), special, value);
-  return hn::BitCast(df, hn::Or(hn::BitCast(du, value), sign));
-}
-
-/// Two f16 to a 32-bit word.
+/// f16, through the conversion instruction that every SIMD target has (or emulates).
 struct DecodeF16 {
   static constexpr int kParts = 2;
   static constexpr int kBitsPerElement = 16;
+  static constexpr int element(int lanes, int lane, int part) { return part * lanes + lane; }
 
   template <int J, class D>
   static HWY_INLINE hn::Vec<D> part(D df, const std::uint8_t* chunk) {
-    const hn::RebindToUnsigned<D> du;
-    const auto words = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(chunk));
-    return f16_bits_to_f32(df, J == 0 ? hn::ShiftLeft<16>(words) : words);
+    const hn::Rebind<hwy::float16_t, D> dh;
+    return hn::PromoteTo(df, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(chunk) + J * hn::MaxLanes(D())));
   }
 };
 
@@ -120,6 +110,7 @@ struct DecodeF16 {
 struct DecodeE4M3 {
   static constexpr int kParts = 4;
   static constexpr int kBitsPerElement = 8;
+  static constexpr int element(int, int lane, int part) { return kParts * lane + part; }
 
   template <int J, class D>
   static HWY_INLINE hn::Vec<D> part(D df, const std::uint8_t* chunk) {

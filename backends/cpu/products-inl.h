@@ -9,7 +9,6 @@
 
 #include "backends/cpu/decode-inl.h"
 #include "backends/cpu/tile_ops.hpp"
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 #if defined(FP4PA_CPU_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -24,30 +23,58 @@ namespace fp4pa::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr int kKeysPerStep = 4;
-inline constexpr std::int32_t kCacheLine = 64;
 
-/// Asks for the row that the next tile will read at this position.
-HWY_INLINE void prefetch_row(const TileInput& in, std::int32_t t) {
-  if (in.next == nullptr || t >= in.next->count) return;
-  const std::uint8_t* row = in.next->row[t];
-  for (std::int32_t line = 0; line < in.row_bytes; line += kCacheLine) hwy::Prefetch(row + line);
-  if (in.next->scale[t] != nullptr) hwy::Prefetch(in.next->scale[t]);
+/// Asks second-level cache for the rows that the next tile will read, one line at a time and in the order of addresses, so
+/// that the hardware's own prefetcher joins in. Asking for a whole tile at once would fill the line buffers and stall this
+/// tile's loads, so the loops below take a line for every line's worth that they read.
+class Prefetcher {
+ public:
+  explicit Prefetcher(const TileInput& in)
+      : rows_(in.next), count_(in.next == nullptr ? 0 : in.next->count), row_bytes_(in.row_bytes) {}
+
+  HWY_INLINE void line() {
+    if (key_ >= count_) return;
+    __builtin_prefetch(rows_->row[key_] + byte_, 0, 2);
+    byte_ += 64;
+    if (byte_ < row_bytes_) return;
+    byte_ = 0;
+    if (rows_->scale[key_] != nullptr) __builtin_prefetch(rows_->scale[key_], 0, 2);
+    ++key_;
+  }
+
+ private:
+  const TileRows* rows_;
+  std::int32_t count_;
+  std::int32_t row_bytes_;
+  std::int32_t key_ = 0;
+  std::int32_t byte_ = 0;
+};
+
+/// Calls f(tag, begin, end) over a row's ranges of whole chunks, widest vectors first; with kMerge a range is as long as its
+/// vectors allow, else it is one chunk. A chunk is kParts vectors; head_dim is a multiple of 32, so that four lanes of eight
+/// parts always fit.
+template <class Decode, bool kMerge, class F>
+HWY_INLINE void for_each_range(std::int32_t head_dim, F&& f) {
+  constexpr std::size_t kMaxLanes = hn::MaxLanes(hn::ScalableTag<float>());
+  std::int32_t d = 0;
+  const auto take = [&](auto df) HWY_ATTR {
+    constexpr std::int32_t kChunk = Decode::kParts * static_cast<std::int32_t>(hn::MaxLanes(df));
+    const std::int32_t end = d + (head_dim - d) / kChunk * kChunk;
+    while (d < end) {
+      const std::int32_t next = kMerge ? end : d + kChunk;
+      f(df, d, next);
+      d = next;
+    }
+  };
+  take(hn::CappedTag<float, 16>());
+  if constexpr (kMaxLanes >= 16) take(hn::CappedTag<float, 8>());
+  if constexpr (kMaxLanes >= 8) take(hn::CappedTag<float, 4>());
 }
 
-/// Calls f(tag, first element, last element) over a row's chunks, widest vectors first. A chunk is kParts vectors; head_dim
-/// is a multiple of 32, so that four lanes of eight parts always fit.
+/// Calls f(tag, first element) chunk by chunk.
 template <class Decode, class F>
 HWY_INLINE void for_each_chunk(std::int32_t head_dim, F&& f) {
-  constexpr std::size_t kMaxLanes = hn::MaxLanes(hn::ScalableTag<float>());
-  constexpr std::int32_t kFull = static_cast<std::int32_t>(Decode::kParts * std::min<std::size_t>(kMaxLanes, 16));
-  std::int32_t d = 0;
-  for (; d + kFull <= head_dim; d += kFull) f(hn::CappedTag<float, 16>(), d);
-  if constexpr (kMaxLanes >= 16) {
-    for (; d + Decode::kParts * 8 <= head_dim; d += Decode::kParts * 8) f(hn::CappedTag<float, 8>(), d);
-  }
-  if constexpr (kMaxLanes >= 8) {
-    for (; d + Decode::kParts * 4 <= head_dim; d += Decode::kParts * 4) f(hn::CappedTag<float, 4>(), d);
-  }
+  for_each_range<Decode, false>(head_dim, [&](auto df, std::int32_t d, std::int32_t) HWY_ATTR { f(df, d); });
 }
 
 /// Scales that a key's chunk is multiplied with, by format. kNone: nothing to do.
@@ -112,48 +139,52 @@ HWY_INLINE void add_horizontal_sums(D df, const hn::Vec<D> (&acc)[4][kKeysPerSte
 #endif
 }
 
-/// One row block of S = Q K^T over one chunk: kRows query rows against every key of the tile.
+/// One row block of S = Q K^T over the chunks of [begin, end): kRows query rows against every key of the tile. With scales
+/// that change within a row the range is one chunk, because a lane's scale is the chunk's own.
 template <class Decode, ChunkScale kScale, int kRows, class D>
-HWY_INLINE void query_key_chunk(D df, const TileInput& in, const float* query, std::int32_t d, float* scores) {
+HWY_INLINE void query_key_range(D df, const TileInput& in, Prefetcher& prefetcher, const float* query,
+                                std::int32_t begin, std::int32_t end, float* scores) {
   constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(D()));
-  const std::int32_t byte = d * Decode::kBitsPerElement / 8;
   const TileRows& keys = *in.rows;
   for (std::int32_t t = 0; t < keys.count; t += kKeysPerStep) {
     // The last step of a ragged tile repeats its last key; the surplus scores are never read.
     const std::uint8_t* row[kKeysPerStep];
-    for (int i = 0; i < kKeysPerStep; ++i) row[i] = keys.row[std::min(t + i, keys.count - 1)] + byte;
+    for (int i = 0; i < kKeysPerStep; ++i) row[i] = keys.row[std::min(t + i, keys.count - 1)];
     hn::Vec<D> acc[4][kKeysPerStep];
     for (int r = 0; r < 4; ++r) {
       for (int i = 0; i < kKeysPerStep; ++i) acc[r][i] = hn::Zero(df);
     }
-    const auto step = [&]<int J>(std::integral_constant<int, J>) HWY_ATTR {
-      hn::Vec<D> key[kKeysPerStep];
-      for (int i = 0; i < kKeysPerStep; ++i) key[i] = Decode::template part<J>(df, row[i]);
-      for (int r = 0; r < kRows; ++r) {
-        const auto q = hn::LoadU(df, query + r * in.head_dim + d + J * kLanes);
-        for (int i = 0; i < kKeysPerStep; ++i) acc[r][i] = hn::MulAdd(q, key[i], acc[r][i]);
-      }
-    };
-    unroll<Decode::kParts>(step);
+    for (std::int32_t d = begin; d < end; d += Decode::kParts * kLanes) {
+      const std::int32_t byte = d * Decode::kBitsPerElement / 8;
+      const auto step = [&]<int J>(std::integral_constant<int, J>) HWY_ATTR {
+        hn::Vec<D> key[kKeysPerStep];
+        for (int i = 0; i < kKeysPerStep; ++i) key[i] = Decode::template part<J>(df, row[i] + byte);
+        for (int r = 0; r < kRows; ++r) {
+          const auto q = hn::LoadU(df, query + r * in.head_dim + d + J * kLanes);
+          for (int i = 0; i < kKeysPerStep; ++i) acc[r][i] = hn::MulAdd(q, key[i], acc[r][i]);
+        }
+      };
+      unroll<Decode::kParts>(step);
+      for (int i = 0; i < kKeysPerStep; ++i) prefetcher.line();
+    }
     if constexpr (kScale != ChunkScale::kNone) {
       for (int i = 0; i < kKeysPerStep; ++i) {
-        const auto scale = key_scales<kScale>(df, keys.scale[std::min(t + i, keys.count - 1)], d);
+        const auto scale = key_scales<kScale>(df, keys.scale[std::min(t + i, keys.count - 1)], begin);
         for (int r = 0; r < kRows; ++r) acc[r][i] = hn::Mul(acc[r][i], scale);
       }
     }
     add_horizontal_sums<kRows>(df, acc, scores + t);
-    if (d == 0) {
-      for (int i = 0; i < kKeysPerStep; ++i) prefetch_row(in, t + i);
-    }
   }
 }
 
 template <class Decode, ChunkScale kScale>
 void multiply_query_key(const TileInput& in, const float* query, std::int32_t rows, float* scores) {
   std::fill(scores, scores + rows * kTileKeys, 0.0f);
+  constexpr bool kOneScale = kScale == ChunkScale::kNone || kScale == ChunkScale::kPerToken;
+  Prefetcher prefetcher(in);
   const auto block = [&]<int kRows>(std::integral_constant<int, kRows>, std::int32_t r) HWY_ATTR {
-    for_each_chunk<Decode>(in.head_dim, [&](auto df, std::int32_t d) HWY_ATTR {
-      query_key_chunk<Decode, kScale, kRows>(df, in, query + r * in.head_dim, d, scores + r * kTileKeys);
+    for_each_range<Decode, kOneScale>(in.head_dim, [&](auto df, std::int32_t begin, std::int32_t end) HWY_ATTR {
+      query_key_range<Decode, kScale, kRows>(df, in, prefetcher, query + r * in.head_dim, begin, end, scores + r * kTileKeys);
     });
   };
   for_each_row_block(rows, block);
@@ -162,12 +193,13 @@ void multiply_query_key(const TileInput& in, const float* query, std::int32_t ro
 /// One row block of O += P V over kParts vectors' worth of head_dim: all keys from `first` to `last`, accumulators in
 /// registers. `factors` [keys][lanes] holds each key's scales for this chunk (null: none).
 template <class Decode, int kRows, int kFirstPart, int kNumParts, class D>
-HWY_INLINE void value_part(D df, const TileInput& in, std::int32_t first, std::int32_t last, const float* factors,
+HWY_INLINE void value_part(D df, const TileInput& in, Prefetcher& prefetcher, std::int32_t first, std::int32_t last, const float* factors,
                            const float* probability, std::int32_t d, hn::Vec<D> (&acc)[kRows][kNumParts]) {
   constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(D()));
   const std::int32_t byte = d * Decode::kBitsPerElement / 8;
   for (std::int32_t t = first; t < last; ++t) {
     const std::uint8_t* row = in.rows->row[t] + byte;
+    if constexpr (kFirstPart == 0) prefetcher.line();
     hn::Vec<D> p[kRows];
     for (int r = 0; r < kRows; ++r) p[r] = hn::Set(df, probability[r * kTileKeys + t]);
     if (factors != nullptr) {
@@ -184,7 +216,7 @@ HWY_INLINE void value_part(D df, const TileInput& in, std::int32_t first, std::i
 
 /// One row block of O += P V over one chunk.
 template <class Decode, ChunkScale kScale, bool kAlongTokens, int kRows, class D>
-HWY_INLINE void value_chunk(D df, const TileInput& in, const float* factors, const float* probability, std::int32_t d,
+HWY_INLINE void value_chunk(D df, const TileInput& in, Prefetcher& prefetcher, const float* factors, const float* probability, std::int32_t d,
                             float* output) {
   constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(D()));
   // Eight parts by four rows would need every register there is: half a chunk at a time.
@@ -197,7 +229,7 @@ HWY_INLINE void value_chunk(D df, const TileInput& in, const float* factors, con
       for (int r = 0; r < kRows; ++r) {
         for (int j = 0; j < kNumParts; ++j) acc[r][j] = hn::LoadU(df, base + r * in.head_dim + j * kLanes);
       }
-      value_part<Decode, kRows, kFirst, kNumParts>(df, in, 0, in.rows->count, factors, probability, d, acc);
+      value_part<Decode, kRows, kFirst, kNumParts>(df, in, prefetcher, 0, in.rows->count, factors, probability, d, acc);
       for (int r = 0; r < kRows; ++r) {
         for (int j = 0; j < kNumParts; ++j) hn::StoreU(acc[r][j], df, base + r * in.head_dim + j * kLanes);
       }
@@ -210,7 +242,7 @@ HWY_INLINE void value_chunk(D df, const TileInput& in, const float* factors, con
         for (int r = 0; r < kRows; ++r) {
           for (int j = 0; j < kNumParts; ++j) acc[r][j] = hn::Zero(df);
         }
-        value_part<Decode, kRows, kFirst, kNumParts>(df, in, first, last, nullptr, probability, d, acc);
+        value_part<Decode, kRows, kFirst, kNumParts>(df, in, prefetcher, first, last, nullptr, probability, d, acc);
         const float* scale = factors + group * in.head_dim + d + kFirst * kLanes;
         for (int r = 0; r < kRows; ++r) {
           for (int j = 0; j < kNumParts; ++j) {
@@ -237,7 +269,7 @@ HWY_INLINE void token_axis_factors(const TileInput& in, float* factors) {
       constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(df));
       for (int j = 0; j < Decode::kParts; ++j) {
         for (std::int32_t i = 0; i < kLanes; ++i) {
-          const std::uint8_t code = scales[d + Decode::kParts * i + j];
+          const std::uint8_t code = scales[d + Decode::element(kLanes, i, j)];
           out[d + j * kLanes + i] = kE8m0 ? core::E8M0::decode(code) : core::UE4M3::decode(code);
         }
       }
@@ -248,8 +280,9 @@ HWY_INLINE void token_axis_factors(const TileInput& in, float* factors) {
 
 template <class Decode, ChunkScale kScale, bool kAlongTokens>
 void multiply_probability_value(const TileInput& in, const float* probability, std::int32_t rows, float* output) {
-  // Along head_dim: one vector of scales per key. Along tokens: at most five groups of 16 touch a tile of 64.
-  HWY_ALIGN float factors[std::max(kTileKeys * 16, 5 * kMaxHeadDim)];
+  // Along head_dim: one vector of scales per key. Along tokens: groups of 16 that a tile can touch, a row of scales each.
+  HWY_ALIGN float factors[std::max(kTileKeys * 16, (kTileKeys / 16 + 1) * kMaxHeadDim)];
+  Prefetcher prefetcher(in);
   if constexpr (kAlongTokens) token_axis_factors<Decode, kScale == ChunkScale::kMxfp4>(in, factors);
   for_each_chunk<Decode>(in.head_dim, [&](auto df, std::int32_t d) HWY_ATTR {
     constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(df));
@@ -259,13 +292,10 @@ void multiply_probability_value(const TileInput& in, const float* probability, s
       }
     }
     const auto block = [&]<int kRows>(std::integral_constant<int, kRows>, std::int32_t r) HWY_ATTR {
-      value_chunk<Decode, kScale, kAlongTokens, kRows>(df, in, kScale == ChunkScale::kNone ? nullptr : factors,
+      value_chunk<Decode, kScale, kAlongTokens, kRows>(df, in, prefetcher, kScale == ChunkScale::kNone ? nullptr : factors,
                                                        probability + r * kTileKeys, d, output + r * in.head_dim);
     };
     for_each_row_block(rows, block);
-    if (d == 0) {
-      for (std::int32_t t = 0; t < kTileKeys; ++t) prefetch_row(in, t);
-    }
   });
 }
 

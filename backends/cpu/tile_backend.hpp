@@ -20,9 +20,9 @@ namespace fp4pa::cpu {
 /// A kernel body's working set on one thread; kept by the thread from item to item. About 70 KB.
 struct TileScratch {
   alignas(64) float query[kMaxRows * kMaxHeadDim];
+  alignas(64) unsigned char query_operand[kQueryOperandBytes];
   alignas(64) float scores[kMaxRows * kTileKeys];
   alignas(64) float output[kMaxRows * kMaxHeadDim];
-  std::int32_t order[kMaxHeadDim];         // lane order of the query
   std::int32_t output_order[kMaxHeadDim];  // lane order of the output
   TileRows keys[2];                        // of the current and the next tile
   TileRows values[2];
@@ -131,7 +131,7 @@ class TileBackend {
 
   [[nodiscard]] Scores multiply_query_key(const Stream& stream) {
     const core::TensorView& view = stream.segment_.k;
-    ops_.multiply_query_key(view.format, stream.input(view, scratch_.keys), scratch_.query, rows_, scratch_.scores);
+    ops_.multiply_query_key(view.format, stream.input(view, scratch_.keys), scratch_.query_operand, rows_, scratch_.scores);
     return {scratch_.scores, stream.range_.begin};
   }
 
@@ -192,17 +192,17 @@ class TileBackend {
   }
 
  private:
-  /// Queries of the tile in f32: rotated as K was, scaled to log2 units and by K's decode multiplier, in K's lane order.
+  /// Queries of the tile, rotated as K was and scaled to log2 units and by K's decode multiplier, in K's operand form.
   void load_query(const core::RowMap& rows, const core::TensorView& k, std::int32_t kv_head) {
-    ops_.lane_order(k.format, p_.head_dim, scratch_.order);
     const float scale = p_.scale_log2 * k.global(kv_head);
-    float row[kMaxHeadDim];
     for (std::int32_t r = 0; r < rows_; ++r) {
+      float* row = scratch_.query + r * p_.head_dim;
       const std::int64_t at = rows.token(r) * p_.q.token_stride + rows.head(r) * p_.q.head_stride;
       core::load_plain_row(core::element_address(p_.q.data, p_.q.dtype, at), p_.q.dtype, p_.head_dim, row);
       if (p_.rotation != Rotation::kNone) core::hadamard(row, p_.head_dim, static_cast<int>(p_.rotation));
-      for (std::int32_t d = 0; d < p_.head_dim; ++d) scratch_.query[r * p_.head_dim + scratch_.order[d]] = row[d] * scale;
+      for (std::int32_t d = 0; d < p_.head_dim; ++d) row[d] *= scale;
     }
+    ops_.prepare_query(k.format, scratch_.query, rows_, p_.head_dim, scratch_.query_operand);
   }
 
   void natural_order(const Output& output, std::int32_t r, float* row) {

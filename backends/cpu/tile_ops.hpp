@@ -4,11 +4,12 @@
 // compiled once per instruction set (tile_ops.cpp, through Highway) and chosen at run time. The kernel body itself is
 // compiled once, for the baseline; it calls into this table a few times per tile of 64 keys, so the calls cost nothing.
 //
-// Queries and outputs are kept in the *lane order* of the format they meet: the order in which the format's packed words
-// fall into SIMD lanes without a single shuffle (a 32-bit word of eight codes stays in its lane and is shifted eight times).
-// Only the query's load and the output's store know about it.
+// Queries are brought into an operand form once per item, and outputs are kept in the *lane order* of the values they sum:
+// the order in which a format's packed words fall into SIMD lanes without a single shuffle (a 32-bit word of eight codes
+// stays in its lane and is shifted eight times). Only the output's store knows about it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "fp4pa/types.hpp"
@@ -18,6 +19,9 @@ namespace fp4pa::cpu {
 inline constexpr std::int32_t kMaxRows = 16;   // query rows of a tile
 inline constexpr std::int32_t kTileKeys = 64;  // keys of a tile
 inline constexpr std::int32_t kMaxHeadDim = 256;
+
+/// Room for a tile's query in any operand form.
+inline constexpr std::size_t kQueryOperandBytes = sizeof(float) * kMaxRows * kMaxHeadDim + 2048;
 
 /// Rows of K or V of one tile, and those of the next one, to be prefetched while this one is computed on.
 struct TileRows {
@@ -39,13 +43,17 @@ struct TileInput {
 struct TileOps {
   const char* name;
 
-  /// Lane order of a format: element i of a head's row stands at position order[i].
-  void (*lane_order)(KvFormat format, std::int32_t head_dim, std::int32_t* order);
+  /// Brings `rows` queries [rows, head_dim] into the form that the product with keys of `format` wants: `operand` has
+  /// kQueryOperandBytes, aligned to 64.
+  void (*prepare_query)(KvFormat format, const float* query, std::int32_t rows, std::int32_t head_dim, void* operand);
 
-  /// scores[r * kTileKeys + t] = sum_d query[r * head_dim + d] * key[t][d], block scales applied, for `rows` rows and all
-  /// keys of the tile. The query is in the format's lane order. Positions past the last key are left as they are.
-  void (*multiply_query_key)(KvFormat format, const TileInput& keys, const float* query, std::int32_t rows,
+  /// scores[r * kTileKeys + t] = sum_d query[r][d] * key[t][d], block scales applied, for `rows` rows and all keys of the
+  /// tile. Positions past the last key hold anything.
+  void (*multiply_query_key)(KvFormat format, const TileInput& keys, const void* operand, std::int32_t rows,
                              float* scores);
+
+  /// Lane order of an output that is summed over values of `format`: element i of a row stands at position order[i].
+  void (*lane_order)(KvFormat format, std::int32_t head_dim, std::int32_t* order);
 
   /// output[r * head_dim + d] += multiplier * sum_t probability[r * kTileKeys + t] * value[t][d]; the output is in the
   /// format's lane order.

@@ -1,0 +1,55 @@
+// Slot checks: see cache_slots.hpp.
+#include "backends/cpu/cache_slots.hpp"
+
+#include "api/error.hpp"
+
+namespace fp4pa::cpu {
+
+Status check_slots(const char* operation, const KvCacheDesc& cache, const api::SlotList& slots) noexcept {
+  const core::SlotView view = view_of(slots);
+  const std::int64_t limit = cache.num_pages * cache.page_size;
+  for (std::int64_t i = 0; i < slots.size; ++i) {
+    if (view[i] < limit) continue;
+    return api::fail(Status::kSlotOutOfRange,
+                     "%s: token %lld has slot %lld; the pool has slots 0 to %lld (%lld pages of %d tokens), and negative "
+                     "ones are skipped",
+                     operation, static_cast<long long>(i), static_cast<long long>(view[i]),
+                     static_cast<long long>(limit - 1), static_cast<long long>(cache.num_pages), cache.page_size);
+  }
+  return Status::kOk;
+}
+
+Status check_groups(const KvCacheDesc& cache, const api::SlotList& slots, std::int32_t group) noexcept {
+  const core::SlotView view = view_of(slots);
+  std::int64_t previous = -1;  // slot before this one in the list
+  std::int64_t previous_token = -1;
+  for (std::int64_t i = next_token(view, 0, slots.size); i < slots.size; i = next_token(view, i + 1, slots.size)) {
+    const core::SlotPlace place = core::place_of(view[i], cache.page_size);
+    const bool starts_group = place.row % group == 0;
+    const bool continues = previous >= 0 && view[i] == previous + 1;
+    if (!starts_group && !continues) {
+      return api::fail(Status::kIncompleteGroup,
+                       "append: token %lld (slot %lld) is row %d of its page, inside a group of %d tokens that does not "
+                       "begin in this run; V is scaled along tokens, so runs begin at a multiple of %d",
+                       static_cast<long long>(i), static_cast<long long>(view[i]), place.row, group, group);
+    }
+    if (starts_group && !continues && previous >= 0) {
+      // The run before ended. If it stopped inside a group, its page may not go on: rows in between would be
+      // neither tokens nor missing.
+      const core::SlotPlace end = core::place_of(previous, cache.page_size);
+      const bool short_group = (end.row + 1) % group != 0 && end.row + 1 != cache.page_size;
+      if (short_group && end.page == place.page) {
+        return api::fail(Status::kIncompleteGroup,
+                         "append: the group that ends at token %lld (slot %lld) has %d of its %d tokens, but token %lld "
+                         "(slot %lld) is in the same page; only the last group of a page may be shorter",
+                         static_cast<long long>(previous_token), static_cast<long long>(previous), end.row % group + 1,
+                         group, static_cast<long long>(i), static_cast<long long>(view[i]));
+      }
+    }
+    previous = view[i];
+    previous_token = i;
+  }
+  return Status::kOk;
+}
+
+}  // namespace fp4pa::cpu
