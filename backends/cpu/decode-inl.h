@@ -22,6 +22,17 @@ HWY_BEFORE_NAMESPACE();
 namespace fp4pa::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// Indices for a look-up in a table of kLanes entries from words with other bits above them.
+template <std::size_t kLanes, class DU, class VU>
+HWY_INLINE VU lookup_index(DU du, VU words) {
+#if HWY_ARCH_X86 && !HWY_IS_DEBUG_BUILD
+  (void)du;
+  return words;  // the x86 permutations read only the bits they need
+#else
+  return hn::And(words, hn::Set(du, static_cast<hn::TFromD<DU>>(kLanes - 1)));
+#endif
+}
+
 /// E2M1, eight codes to a 32-bit word.
 struct DecodeE2M1 {
   static constexpr int kParts = 8;
@@ -68,13 +79,7 @@ struct DecodeE2M1 {
   static HWY_INLINE V lookup(D df, V table, VI words) {
     constexpr std::size_t kLanes = hn::MaxLanes(D());
     const hn::RebindToUnsigned<D> du;
-#if HWY_ARCH_X86 && !HWY_IS_DEBUG_BUILD
-    const auto index = words;  // vpermps reads only the bits it needs
-    (void)du;
-#else
-    const auto index = hn::And(words, hn::Set(du, static_cast<std::uint32_t>(kLanes - 1)));
-#endif
-    return hn::TableLookupLanes(table, hn::IndicesFromVec(df, index));
+    return hn::TableLookupLanes(table, hn::IndicesFromVec(df, lookup_index<kLanes>(du, words)));
   }
 #endif
 };

@@ -257,23 +257,19 @@ HWY_INLINE void value_chunk(D df, const TileInput& in, Prefetcher& prefetcher, c
   unroll<Decode::kParts / kNumParts>(half);
 }
 
-/// Scales along tokens of every group that the tile touches: [groups][head_dim] in lane order.
-template <class Decode, bool kE8m0>
-HWY_INLINE void token_axis_factors(const TileInput& in, float* factors) {
+/// Scales along tokens of every group that the tile touches: [groups][head_dim], `element(position)` being the element of
+/// head_dim at a position of the output's lane order.
+template <bool kE8m0, class Element>
+HWY_INLINE void token_axis_factors(const TileInput& in, float* factors, Element&& element) {
   std::int32_t group = 0;
   for (std::int32_t first = 0; first < in.rows->count; ++group) {
     const std::int32_t in_group = (in.first_in_group + first) % in.token_group;
     const std::uint8_t* scales = in.rows->scale[first];
     float* out = factors + group * in.head_dim;
-    for_each_chunk<Decode>(in.head_dim, [&](auto df, std::int32_t d) HWY_ATTR {
-      constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(df));
-      for (int j = 0; j < Decode::kParts; ++j) {
-        for (std::int32_t i = 0; i < kLanes; ++i) {
-          const std::uint8_t code = scales[d + Decode::element(kLanes, i, j)];
-          out[d + j * kLanes + i] = kE8m0 ? core::E8M0::decode(code) : core::UE4M3::decode(code);
-        }
-      }
-    });
+    for (std::int32_t i = 0; i < in.head_dim; ++i) {
+      const std::uint8_t code = scales[element(i)];
+      out[i] = kE8m0 ? core::E8M0::decode(code) : core::UE4M3::decode(code);
+    }
     first += in.token_group - in_group;
   }
 }
@@ -283,7 +279,16 @@ void multiply_probability_value(const TileInput& in, const float* probability, s
   // Along head_dim: one vector of scales per key. Along tokens: groups of 16 that a tile can touch, a row of scales each.
   HWY_ALIGN float factors[std::max(kTileKeys * 16, (kTileKeys / 16 + 1) * kMaxHeadDim)];
   Prefetcher prefetcher(in);
-  if constexpr (kAlongTokens) token_axis_factors<Decode, kScale == ChunkScale::kMxfp4>(in, factors);
+  if constexpr (kAlongTokens) {
+    std::int32_t element[kMaxHeadDim];
+    for_each_chunk<Decode>(in.head_dim, [&](auto df, std::int32_t d) HWY_ATTR {
+      constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(df));
+      for (std::int32_t i = 0; i < Decode::kParts * kLanes; ++i) {
+        element[d + i] = d + Decode::element(kLanes, i % kLanes, i / kLanes);
+      }
+    });
+    token_axis_factors<kScale == ChunkScale::kMxfp4>(in, factors, [&](std::int32_t i) { return element[i]; });
+  }
   for_each_chunk<Decode>(in.head_dim, [&](auto df, std::int32_t d) HWY_ATTR {
     constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(df));
     if constexpr (kScale != ChunkScale::kNone && !kAlongTokens) {

@@ -42,11 +42,10 @@ class TileBackend {
     float* data;
     std::int32_t first_key;
   };
-  /// [rows, head_dim], in the lane order of `format` (any, while it is all zeros).
+  /// [rows, head_dim], in the lane order of the values `of` that were added last (any, while it is all zeros).
   struct Output {
     float* data;
-    bool empty;
-    KvFormat format;
+    const core::TensorView* of;  // null: all zeros
   };
 
   TileBackend(const TileOps& ops, const core::AttentionParams& params, const core::RowMap& rows, TileScratch& scratch)
@@ -126,7 +125,7 @@ class TileBackend {
   }
   [[nodiscard]] Output zero_output() {
     std::memset(scratch_.output, 0, sizeof(float) * static_cast<std::size_t>(rows_ * p_.head_dim));
-    return {scratch_.output, true, KvFormat::kMxfp4};
+    return {scratch_.output, nullptr};
   }
 
   [[nodiscard]] Scores multiply_query_key(const Stream& stream) {
@@ -137,7 +136,7 @@ class TileBackend {
 
   void multiply_probability_value(const Stream& stream, const Scores& p, Output& output) {
     const core::TensorView& view = stream.segment_.v;
-    adopt_order(output, view.format);
+    adopt_order(output, view);
     ops_.multiply_probability_value(view.format, stream.input(view, scratch_.values),
                                     view.global(stream.item_.kv_head), p.data, rows_, output.data);
   }
@@ -206,7 +205,7 @@ class TileBackend {
   }
 
   void natural_order(const Output& output, std::int32_t r, float* row) {
-    if (output.empty) {
+    if (output.of == nullptr) {
       std::fill(row, row + p_.head_dim, 0.0f);
       return;
     }
@@ -214,20 +213,19 @@ class TileBackend {
   }
 
   /// Brings the output into the lane order of the next segment's V.
-  void adopt_order(Output& output, KvFormat format) {
-    if (!output.empty && output.format == format) return;
-    if (!output.empty) {
+  void adopt_order(Output& output, const core::TensorView& values) {
+    if (output.of == &values) return;
+    if (output.of != nullptr) {
       float row[kMaxHeadDim];
       std::int32_t order[kMaxHeadDim];
-      ops_.lane_order(format, p_.head_dim, order);
+      ops_.lane_order(values.format, values.scale_along_tokens(), p_.head_dim, order);
       for (std::int32_t r = 0; r < rows_; ++r) {
         natural_order(output, r, row);
         for (std::int32_t d = 0; d < p_.head_dim; ++d) output.data[r * p_.head_dim + order[d]] = row[d];
       }
     }
-    ops_.lane_order(format, p_.head_dim, scratch_.output_order);
-    output.empty = false;
-    output.format = format;
+    ops_.lane_order(values.format, values.scale_along_tokens(), p_.head_dim, scratch_.output_order);
+    output.of = &values;
   }
 
   const TileOps& ops_;

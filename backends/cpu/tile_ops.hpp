@@ -52,8 +52,9 @@ struct TileOps {
   void (*multiply_query_key)(KvFormat format, const TileInput& keys, const void* operand, std::int32_t rows,
                              float* scores);
 
-  /// Lane order of an output that is summed over values of `format`: element i of a row stands at position order[i].
-  void (*lane_order)(KvFormat format, std::int32_t head_dim, std::int32_t* order);
+  /// Lane order of an output that is summed over values of `format`, scaled along tokens or not: element i of a row stands
+  /// at position order[i].
+  void (*lane_order)(KvFormat format, bool along_tokens, std::int32_t head_dim, std::int32_t* order);
 
   /// output[r * head_dim + d] += multiplier * sum_t probability[r * kTileKeys + t] * value[t][d]; the output is in the
   /// format's lane order.
