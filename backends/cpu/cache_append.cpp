@@ -1,8 +1,8 @@
 // append: new tokens into their slots, rotated and quantised on the way, in one pass over the input.
 //
-// The work is (token, head) pairs. For V scaled along tokens the pair of a group's first token does the whole group and the
-// others do nothing: the check of the slots has made sure that a group's tokens follow their first, so that no list of
-// groups is needed, and nothing is allocated.
+// The work is (token, head) pairs. For V scaled along tokens the pair of a group's first token does the whole group and
+// the others do nothing: the check of the slots has made sure that a group's tokens follow their first, so that no list
+// of groups is needed, and nothing is allocated.
 #include <algorithm>
 #include <cstdint>
 

@@ -1,8 +1,8 @@
 // copy_pages: whole pages, code rows and scale rows, and not one byte more.
 //
-// A page is two or three nested strides, and what lies between its rows need not belong to this cache (interleaved pages,
-// another layer's K between two heads). So only rows are copied; but rows that happen to touch are copied together, which
-// makes a dense page one memcpy per tensor.
+// A page is two or three nested strides, and what lies between its rows need not belong to this cache (interleaved
+// pages, another layer's K between two heads). So only rows are copied; but rows that happen to touch are copied
+// together, which makes a dense page one memcpy per tensor.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -77,14 +77,15 @@ Status check_disjoint(const std::int32_t* src, const std::int32_t* dst, std::int
   std::copy(dst, dst + n, sorted.get());
   std::sort(sorted.get(), end);
   if (const std::int32_t* twice = std::adjacent_find(sorted.get(), end); twice != end) {
-    return api::fail(Status::kInvalidArgument, "copy_pages: page %d is a destination twice; destinations must be distinct",
-                     *twice);
+    return api::fail(Status::kInvalidArgument,
+                     "copy_pages: page %d is a destination twice; destinations must be distinct", *twice);
   }
   for (std::int64_t i = 0; i < n; ++i) {
     if (std::binary_search(sorted.get(), end, src[i])) {
-      return api::fail(Status::kInvalidArgument,
-                       "copy_pages: page %d is the source of copy %lld and a destination; it may be only one of the two",
-                       src[i], static_cast<long long>(i));
+      return api::fail(
+          Status::kInvalidArgument,
+          "copy_pages: page %d is the source of copy %lld and a destination; it may be only one of the two", src[i],
+          static_cast<long long>(i));
     }
   }
   return Status::kOk;

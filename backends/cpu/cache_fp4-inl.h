@@ -2,8 +2,8 @@
 // Compiled once per instruction set: include only through cache_rows_simd.cpp.
 //
 // Scales are chosen by core's own functions, one call a group; what is done for every element - the largest magnitude,
-// four-over-six's squared errors, the codes - is done in lanes. Codes pass through one byte each before two are put into
-// one.
+// four-over-six's squared errors, the codes - is done in lanes. Codes pass through one byte each before two are put
+// into one.
 #include <cstdint>
 
 #include "backends/cpu/cache_lanes-inl.h"
@@ -84,7 +84,9 @@ HWY_INLINE VI nvfp4_code(VF x, VF reciprocal_global, VF reciprocal_sf, VI sf_is_
   return hn::IfThenElse(nan, ints(7u), code);
 }
 /// -1 in the lanes whose scale is NaN.
-HWY_INLINE VI nan_flag(VI sf) { return hn::VecFromMask(DI(), hn::Eq(hn::And(sf, ints(0x7fu)), ints(core::UE4M3::kNan))); }
+HWY_INLINE VI nan_flag(VI sf) {
+  return hn::VecFromMask(DI(), hn::Eq(hn::And(sf, ints(0x7fu)), ints(core::UE4M3::kNan)));
+}
 
 /// core::Nvfp4SquaredError: the sums of the even and of the odd lanes.
 struct SquaredErrors {
@@ -203,8 +205,8 @@ HWY_INLINE VI nvfp4_column_scales(const core::GroupValues& group, int column, VF
     six.add(value);
     four.add(value);
   }
-  // A 64-bit comparison fills both halves of its lane with ones or zeros: the even lanes take their lower half of one, the
-  // odd lanes their upper half of the other.
+  // A 64-bit comparison fills both halves of its lane with ones or zeros: the even lanes take their lower half of one,
+  // the odd lanes their upper half of the other.
   const SquaredErrors::DI64 di64;
   const VI even = hn::BitCast(DI(), hn::VecFromMask(di64, hn::Lt(four.even, six.even)));
   const VI odd = hn::BitCast(DI(), hn::VecFromMask(di64, hn::Lt(four.odd, six.odd)));
@@ -246,8 +248,8 @@ HWY_INLINE void encode_fp4_group(KvFormat format, const core::GroupValues& group
     for (int i = 0; i < n; i += lanes) {
       const VF x = hn::LoadU(df, group.x + t * group.stride + i);
       const VF scale = hn::Load(df, reciprocal + i);
-      const VI code = nvfp4 ? nvfp4_code(x, reciprocal_global, scale, hn::Load(DI(), nan + i))
-                            : encode_e2m1(hn::Mul(x, scale));
+      const VI code =
+          nvfp4 ? nvfp4_code(x, reciprocal_global, scale, hn::Load(DI(), nan + i)) : encode_e2m1(hn::Mul(x, scale));
       store_u8(code, codes + i);
     }
     pack_codes(codes, n, packed + t * token_stride);

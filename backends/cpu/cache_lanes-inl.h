@@ -1,8 +1,8 @@
-// The element formats of core/formats, a vector at a time: the same integer and float operations in the same order, so that
-// the bits are the same. Compiled once per instruction set: include only through cache_rows_simd.cpp.
+// The element formats of core/formats, a vector at a time: the same integer and float operations in the same order, so
+// that the bits are the same. Compiled once per instruction set: include only through cache_rows_simd.cpp.
 //
-// Everything runs on 32-bit lanes, at most 16 of them: a group of NVFP4 is never less than a vector. Magnitudes are compared
-// as signed integers, which every instruction set has and which are right for bit patterns below the sign bit.
+// Everything runs on 32-bit lanes, at most 16 of them: a group of NVFP4 is never less than a vector. Magnitudes are
+// compared as signed integers, which every instruction set has and which are right for bit patterns below the sign bit.
 #include <cstdint>
 
 #include "core/formats/elements.hpp"
@@ -48,8 +48,9 @@ template <class Element, std::uint32_t kNan>
 HWY_INLINE VI encode(VF x) {
   const VI bits = bits_of(x);
   const VI magnitude = magnitude_of(bits);
-  const VI sign = hn::And(hn::BitCast(DI(), hn::ShiftRight<32 - Element::kBits>(hn::BitCast(hn::RebindToUnsigned<DI>(), bits))),
-                          ints(1u << (Element::kBits - 1)));
+  const VI sign =
+      hn::And(hn::BitCast(DI(), hn::ShiftRight<32 - Element::kBits>(hn::BitCast(hn::RebindToUnsigned<DI>(), bits))),
+              ints(1u << (Element::kBits - 1)));
   const VI code = hn::Or(encode_magnitude<Element>(magnitude), sign);
   return hn::IfThenElse(hn::Gt(magnitude, ints(core::kFloatInfBits)), ints(kNan), code);
 }

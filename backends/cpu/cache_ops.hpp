@@ -1,9 +1,9 @@
 // The cache operations of the CPU back end: the entries of its api::Backend tables.
 //
-// Descriptions arrive validated; slots, tables, lengths and indptr do not, and each function here checks all of them before
-// it writes a byte. The arithmetic is core/paging's, row by row on OpenMP threads: what a row becomes does not
-// depend on the thread, on the number of threads or on the other rows of the call. The functions of `scalar` write the same
-// bytes from core's own loops.
+// Descriptions arrive validated; slots, tables, lengths and indptr do not, and each function here checks all of them
+// before it writes a byte. The arithmetic is core/paging's, row by row on OpenMP threads: what a row becomes does not
+// depend on the thread, on the number of threads or on the other rows of the call. The functions of `scalar` write the
+// same bytes from core's own loops.
 #pragma once
 
 #include <cstdint>

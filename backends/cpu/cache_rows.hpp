@@ -1,6 +1,7 @@
-// The inner loops of the memory operations as a table, so that append, gather and quantise are written once and run either
-// on core's functions (the definition) or on SIMD versions of them, bit for bit the same. The one exception: the payload of a
-// NaN that comes out of a sum (rotation), or out of a product (decoding), is whatever the processor makes of it.
+// The inner loops of the memory operations as a table, so that append, gather and quantise are written once and run
+// either on core's functions (the definition) or on SIMD versions of them, bit for bit the same. The one exception: the
+// payload of a NaN that comes out of a sum (rotation), or out of a product (decoding), is whatever the processor makes
+// of it.
 #pragma once
 
 #include <cstddef>

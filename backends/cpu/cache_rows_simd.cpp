@@ -120,9 +120,8 @@ void decode_group_row(KvFormat format, const std::uint8_t* packed, const std::ui
   for (int i = 0; i < n; i += lanes()) {
     const VF element = decode_e2m1(load_u8(codes + i));
     const VI scale = load_u8(scales + i);
-    const VF value = format == KvFormat::kNvfp4
-                         ? hn::Mul(hn::Mul(element, decode_ue4m3(scale)), hn::Set(df, global))
-                         : hn::Mul(element, decode_e8m0(scale));
+    const VF value = format == KvFormat::kNvfp4 ? hn::Mul(hn::Mul(element, decode_ue4m3(scale)), hn::Set(df, global))
+                                                : hn::Mul(element, decode_e8m0(scale));
     hn::StoreU(value, df, x + i);
   }
 }

@@ -10,11 +10,12 @@ Status check_slots(const char* operation, const KvCacheDesc& cache, const api::S
   const std::int64_t limit = cache.num_pages * cache.page_size;
   for (std::int64_t i = 0; i < slots.size; ++i) {
     if (view[i] < limit) continue;
-    return api::fail(Status::kSlotOutOfRange,
-                     "%s: token %lld has slot %lld; the pool has slots 0 to %lld (%lld pages of %d tokens), and negative "
-                     "ones are skipped",
-                     operation, static_cast<long long>(i), static_cast<long long>(view[i]),
-                     static_cast<long long>(limit - 1), static_cast<long long>(cache.num_pages), cache.page_size);
+    return api::fail(
+        Status::kSlotOutOfRange,
+        "%s: token %lld has slot %lld; the pool has slots 0 to %lld (%lld pages of %d tokens), and negative "
+        "ones are skipped",
+        operation, static_cast<long long>(i), static_cast<long long>(view[i]), static_cast<long long>(limit - 1),
+        static_cast<long long>(cache.num_pages), cache.page_size);
   }
   return Status::kOk;
 }
@@ -28,10 +29,11 @@ Status check_groups(const KvCacheDesc& cache, const api::SlotList& slots, std::i
     const bool starts_group = place.row % group == 0;
     const bool continues = previous >= 0 && view[i] == previous + 1;
     if (!starts_group && !continues) {
-      return api::fail(Status::kIncompleteGroup,
-                       "append: token %lld (slot %lld) is row %d of its page, inside a group of %d tokens that does not "
-                       "begin in this run; V is scaled along tokens, so runs begin at a multiple of %d",
-                       static_cast<long long>(i), static_cast<long long>(view[i]), place.row, group, group);
+      return api::fail(
+          Status::kIncompleteGroup,
+          "append: token %lld (slot %lld) is row %d of its page, inside a group of %d tokens that does not "
+          "begin in this run; V is scaled along tokens, so runs begin at a multiple of %d",
+          static_cast<long long>(i), static_cast<long long>(view[i]), place.row, group, group);
     }
     if (starts_group && !continues && previous >= 0) {
       // The run before ended. If it stopped inside a group, its page may not go on: rows in between would be
@@ -39,11 +41,12 @@ Status check_groups(const KvCacheDesc& cache, const api::SlotList& slots, std::i
       const core::SlotPlace end = core::place_of(previous, cache.page_size);
       const bool short_group = (end.row + 1) % group != 0 && end.row + 1 != cache.page_size;
       if (short_group && end.page == place.page) {
-        return api::fail(Status::kIncompleteGroup,
-                         "append: the group that ends at token %lld (slot %lld) has %d of its %d tokens, but token %lld "
-                         "(slot %lld) is in the same page; only the last group of a page may be shorter",
-                         static_cast<long long>(previous_token), static_cast<long long>(previous), end.row % group + 1,
-                         group, static_cast<long long>(i), static_cast<long long>(view[i]));
+        return api::fail(
+            Status::kIncompleteGroup,
+            "append: the group that ends at token %lld (slot %lld) has %d of its %d tokens, but token %lld "
+            "(slot %lld) is in the same page; only the last group of a page may be shorter",
+            static_cast<long long>(previous_token), static_cast<long long>(previous), end.row % group + 1, group,
+            static_cast<long long>(i), static_cast<long long>(view[i]));
       }
     }
     previous = view[i];

@@ -52,8 +52,11 @@ struct CacheTensor {
 };
 
 [[nodiscard]] inline CacheTensor k_of(const KvCacheDesc& cache, const RowKernels& rows) {
-  return {core::make_view(cache.k), {cache.scale_mode, cache.nvfp4_scale}, cache.head_dim,
-          static_cast<std::int32_t>(cache.rotation), rows};
+  return {core::make_view(cache.k),
+          {cache.scale_mode, cache.nvfp4_scale},
+          cache.head_dim,
+          static_cast<std::int32_t>(cache.rotation),
+          rows};
 }
 [[nodiscard]] inline CacheTensor v_of(const KvCacheDesc& cache, const RowKernels& rows) {
   return {core::make_view(cache.v), {cache.scale_mode, cache.nvfp4_scale}, cache.head_dim, 0, rows};

@@ -1,4 +1,5 @@
-// How many OpenMP threads a memory operation gets: what the caller asked for, but no more than there are pieces of work.
+// How many OpenMP threads a memory operation gets: what the caller asked for, but no more than there are pieces of
+// work.
 //
 // Waking a thread costs microseconds, so that a decode step's few rows are better done by the thread that has them.
 #pragma once

@@ -2,9 +2,9 @@
 //
 // Two passes with one barrier between them. The first quantises every group that has left the window, from the ring for
 // tokens that were there and from the input - rounded through the ring's format - for those that pass it by. The second
-// writes the input's tokens that stay recent, over ring rows that the first pass has read. (core/paging/two_tier.hpp has the
-// picture.) Since a row of the old tier depends only on the values the ring holds or would have held, and groups are always
-// whole, the way the tokens were cut into calls leaves no trace.
+// writes the input's tokens that stay recent, over ring rows that the first pass has read. (core/paging/two_tier.hpp
+// has the picture.) Since a row of the old tier depends only on the values the ring holds or would have held, and
+// groups are always whole, the way the tokens were cut into calls leaves no trace.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -62,8 +62,8 @@ Status check_sequence(const api::TwoTierAppend& r, const Tables& tables, std::in
                      end, seq, begin);
   }
   if (end > r.num_tokens) {
-    return api::fail(Status::kInvalidIndptr, "append_two_tier: indptr[%d] = %d; the input has %lld tokens", seq + 1, end,
-                     static_cast<long long>(r.num_tokens));
+    return api::fail(Status::kInvalidIndptr, "append_two_tier: indptr[%d] = %d; the input has %lld tokens", seq + 1,
+                     end, static_cast<long long>(r.num_tokens));
   }
   const std::int32_t length = r.seq_lens[seq];
   if (length < 0) {
@@ -79,14 +79,15 @@ Status check_sequence(const api::TwoTierAppend& r, const Tables& tables, std::in
   const std::int64_t pages =
       core::old_pages(step.length_after, r.cache.window_tokens, r.cache.group_tokens, r.cache.old_tier.page_size);
   if (pages > tables.old_pages.capacity(seq)) {
-    return api::fail(Status::kLengthExceedsTable,
-                     "append_two_tier: sequence %d will have %d tokens and need %lld old-tier pages of %d tokens; its row of "
-                     "old_table has %lld",
-                     seq, step.length_after, static_cast<long long>(pages), r.cache.old_tier.page_size,
-                     static_cast<long long>(tables.old_pages.capacity(seq)));
+    return api::fail(
+        Status::kLengthExceedsTable,
+        "append_two_tier: sequence %d will have %d tokens and need %lld old-tier pages of %d tokens; its row of "
+        "old_table has %lld",
+        seq, step.length_after, static_cast<long long>(pages), r.cache.old_tier.page_size,
+        static_cast<long long>(tables.old_pages.capacity(seq)));
   }
-  const Status old_status = check_pages("old_table", tables.old_pages, seq, step.quantised_before,
-                                        step.quantised_after, r.cache.old_tier);
+  const Status old_status =
+      check_pages("old_table", tables.old_pages, seq, step.quantised_before, step.quantised_after, r.cache.old_tier);
   if (old_status != Status::kOk) return old_status;
   // What is read from the ring, and what will be written to it.
   const std::int32_t read_end = std::min(step.quantised_after, step.length_before);

@@ -1,8 +1,8 @@
 // Merging two partial attention results over disjoint keys.
 //
-// A state is (o, lse) with o = sum_j e^(s_j) v_j / e^lse. The merged output is the mean of the two, weighted by e^lse; both
-// weights are taken relative to the larger lse, so that nothing overflows. An empty state (lse = -inf) is left out by
-// selection and not by a weight of zero: its o is allowed to hold anything, NaN included.
+// A state is (o, lse) with o = sum_j e^(s_j) v_j / e^lse. The merged output is the mean of the two, weighted by e^lse;
+// both weights are taken relative to the larger lse, so that nothing overflows. An empty state (lse = -inf) is left out
+// by selection and not by a weight of zero: its o is allowed to hold anything, NaN included.
 #include "backends/cpu/merge.hpp"
 
 #include <cmath>

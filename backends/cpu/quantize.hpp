@@ -1,7 +1,7 @@
 // Quantising and dequantising tensors on the CPU: entries of the api::Backend tables.
 //
-// Arguments arrive validated (columns are whole groups, the global scale is positive). The functions of `scalar` write the
-// same bytes from core's own loops.
+// Arguments arrive validated (columns are whole groups, the global scale is positive). The functions of `scalar` write
+// the same bytes from core's own loops.
 #pragma once
 
 #include <cstdint>
