@@ -1,0 +1,110 @@
+// The gfx950 atoms and transposing LDS reads on an MI350 or MI355X.
+//
+// A program of its own, not a doctest area: without such a device it says so and exits with 77.
+//   hipcc -std=c++20 -O2 --offload-arch=gfx950 -Xclang -target-feature -Xclang -packed-fp32-ops -I. -Iinclude
+//   tests/conformance/device/gfx950.hip
+#include "backends/gfx950/copies.hpp"
+#include "backends/gfx950/mma.hpp"
+#include "tests/conformance/device/executor.hpp"
+#include "tests/conformance/probe.hpp"
+
+namespace fp4pa::conformance {
+namespace {
+
+template <int kBits>
+struct ReadTransposed {
+  static constexpr int kLanes = 64;
+  __attribute__((device)) static void run(std::uint32_t (&d)[4], const void* lds) {
+    std::uint32_t x[2];
+    if constexpr (kBits == 4) {
+      gfx950::read_transposed_4(x, lds);
+    } else if constexpr (kBits == 8) {
+      gfx950::read_transposed_8(x, lds);
+    } else {
+      gfx950::read_transposed_16(x, lds);
+    }
+    d[0] = x[0];
+    d[1] = x[1];
+  }
+};
+
+template <int kBits>
+bool transposes_as_mapped() {
+  constexpr int kElements = 64 / kBits;
+  const auto numbers = trace_elements(64, kElements, kBits, 8, 64, 2, kBits, run_movement<ReadTransposed<kBits>>);
+  for (int lane = 0; lane < 64; ++lane) {
+    for (int n = 0; n < kElements; ++n) {
+      const auto x = gfx950::transposed_coord<kBits>(lane, n);
+      if (numbers[lane][n] != x.lane * kElements + x.element) return false;
+    }
+  }
+  return true;
+}
+
+/// Each lane loads 16 bytes of its own choice straight to LDS, and reads back the 16 bytes of its own number.
+__global__ void load_direct(const std::uint32_t* source, const std::uint32_t* row, std::uint32_t* out) {
+  __shared__ alignas(16) std::uint32_t lds[64 * 4];
+  const int lane = glue::lane_index();
+  gfx950::load_to_lds<16>(source + row[lane] * 4, lds);
+  gfx950::wait_loads<0>();
+  glue::barrier();
+  for (int i = 0; i < 4; ++i) out[lane * 4 + i] = lds[lane * 4 + i];
+}
+
+bool loads_directly_as_mapped() {
+  std::uint32_t source[256];
+  std::uint32_t row[64];
+  std::uint32_t result[256];
+  for (std::uint32_t i = 0; i < 256; ++i) source[i] = i;
+  for (std::uint32_t i = 0; i < 64; ++i) row[i] = i * 11 % 64;
+  const DeviceBuffer device_source(sizeof source);
+  const DeviceBuffer device_row(sizeof row);
+  const DeviceBuffer device_out(sizeof result);
+  glue::to_device(device_source.as<void>(), source, sizeof source);
+  glue::to_device(device_row.as<void>(), row, sizeof row);
+  load_direct<<<1, 64>>>(device_source.as<std::uint32_t>(), device_row.as<std::uint32_t>(),
+                         device_out.as<std::uint32_t>());
+  glue::check_launch();
+  glue::to_host(result, device_out.as<void>(), sizeof result);
+  for (std::uint32_t lane = 0; lane < 64; ++lane) {
+    for (std::uint32_t i = 0; i < 4; ++i) {
+      if (result[lane * 4 + i] != row[lane] * 4 + i) return false;
+    }
+  }
+  return true;
+}
+
+template <template <class, class> class Instruction>
+void check_shape(Report& report, const char* shape) {
+  const auto check = [&]<class A, class B>(A, B, const char* types) {
+    const std::string name = std::string(shape) + types;
+    check_instruction<Instruction<A, B>>(report, name.c_str());
+    DeviceExecutor<Instruction<A, B>> executor;
+    report.add(name.c_str(), check_probe(executor));
+  };
+  check(core::E4M3{}, core::E2M1{}, " e4m3 e2m1");
+  check(core::E2M1{}, core::E4M3{}, " e2m1 e4m3");
+  check(core::E2M1{}, core::E2M1{}, " e2m1 e2m1");
+  check(core::E4M3{}, core::E4M3{}, " e4m3 e4m3");
+}
+
+}  // namespace
+}  // namespace fp4pa::conformance
+
+int main() {
+  using namespace fp4pa;
+  using namespace fp4pa::conformance;
+  const std::string architecture = glue::architecture();
+  if (architecture != "gfx950") {
+    std::printf(architecture.empty() ? "no device\n" : "no gfx950 device\n");
+    return kSkipped;
+  }
+  Report report;
+  check_shape<gfx950::MfmaScaleF32_16x16x128_F8f6f4_Instruction>(report, "mfma_scale 16x16x128");
+  check_shape<gfx950::MfmaScaleF32_32x32x64_F8f6f4_Instruction>(report, "mfma_scale 32x32x64");
+  report.add("ds_read_b64_tr_b4", transposes_as_mapped<4>());
+  report.add("ds_read_b64_tr_b8", transposes_as_mapped<8>());
+  report.add("ds_read_b64_tr_b16", transposes_as_mapped<16>());
+  report.add("global_load_lds_dwordx4", loads_directly_as_mapped());
+  return report.status();
+}
