@@ -87,7 +87,8 @@ core::AttentionParams make_params(const RunRequest& request) noexcept {
   p.scale_log2 = scale * core::kLog2E;
   p.softcap_log2 = c.softcap * core::kLog2E;
   p.causal = c.causal;
-  p.sliding_window = c.sliding_window;
+  // A window of at least the longest sequence is no window; positions then never leave 32 bits.
+  p.sliding_window = c.sliding_window >= c.max_kv_len ? 0 : c.sliding_window;
   p.sinks = c.sinks ? a.sinks : nullptr;
   p.alibi_slopes = c.alibi ? a.alibi_slopes : nullptr;
   p.tree_mask = c.tree_mask ? a.tree_mask : nullptr;

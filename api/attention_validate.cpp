@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "api/error.hpp"
+#include "api/saturating.hpp"
 #include "api/validate.hpp"
 #include "core/schedule/partition.hpp"
 
@@ -76,11 +77,17 @@ Status validate_strides(const char* name, std::int64_t token_stride, std::int64_
   const std::int64_t head = head_stride != 0 ? head_stride : c.cache.head_dim;
   const std::int64_t token = token_stride != 0 ? token_stride : std::int64_t{c.num_q_heads} * c.cache.head_dim;
   const bool positive = head >= c.cache.head_dim && token >= c.cache.head_dim;
-  const bool heads_inside = token >= (c.num_q_heads - 1) * head + c.cache.head_dim;
-  const bool tokens_inside = head >= (c.max_q_tokens - 1) * token + c.cache.head_dim;
-  return check(positive && (heads_inside || tokens_inside), Status::kInvalidStrides,
+  // Last element of the inner dimension's rows, for either nesting; saturating, because nobody has checked the strides yet.
+  const auto span = [&](std::int64_t count, std::int64_t stride) {
+    return saturating_add(saturating_mul(count - 1, stride), c.cache.head_dim);
+  };
+  const bool heads_inside = positive && token >= span(c.num_q_heads, head);
+  const bool tokens_inside = positive && head >= span(c.max_q_tokens, token);
+  const std::int64_t total = positive ? saturating_add(span(c.num_q_heads, head), span(c.max_q_tokens, token)) : 0;
+  const bool addressable = total < kSaturated / 4;  // in bytes, too
+  return check(addressable && (heads_inside || tokens_inside), Status::kInvalidStrides,
                "%s has token stride %" PRId64 " and head stride %" PRId64
-               " (elements); allowed: strides whose rows of %d elements do not overlap",
+               " (elements); allowed: strides whose rows of %d elements do not overlap and can be addressed",
                name, token, head, c.cache.head_dim);
 }
 

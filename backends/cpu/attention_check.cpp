@@ -1,6 +1,7 @@
 // What a run reads from memory, checked before anything is written. The CPU can afford it: one pass over the page ids that
 // the call will follow anyway.
 #include "api/error.hpp"
+#include "api/validate.hpp"
 #include "backends/cpu/attention.hpp"
 
 #include <algorithm>
@@ -45,7 +46,7 @@ Status check_sequence(const AttentionConfig& c, const AttentionArgs& a, std::int
   const std::int64_t pages = (std::int64_t{old_tokens} + c.cache.page_size - 1) / c.cache.page_size;
   const bool csr = c.table_kind == TableKind::kCsr;
   if (csr && (a.kv_indptr[b] < 0 || a.kv_indptr[b + 1] < a.kv_indptr[b])) {
-    return fail(Status::kInvalidIndptr, "kv_indptr[%d..%d] is %d, %d; it must start at 0 and not decrease", b, b + 1,
+    return fail(Status::kInvalidIndptr, "kv_indptr[%d..%d] is %d, %d; it must not decrease", b, b + 1,
                 a.kv_indptr[b], a.kv_indptr[b + 1]);
   }
   const std::int64_t capacity = csr ? std::int64_t{a.kv_indptr[b + 1]} - a.kv_indptr[b] : a.table_stride;
@@ -77,6 +78,13 @@ Status check_lengths_and_tables(const api::RunRequest& request) noexcept {
   const AttentionArgs& a = request.args;
   if (a.qo_indptr[0] != 0) {
     return fail(Status::kInvalidIndptr, "qo_indptr[0] is %d; it must be 0", a.qo_indptr[0]);
+  }
+  if (const Status s = api::validate_host_global_scales(c.cache); s != Status::kOk) return s;
+  if (c.two_tier) {
+    if (const Status s = api::validate_host_global_scales(c.recent); s != Status::kOk) return s;
+  }
+  if (c.table_kind == TableKind::kCsr && a.kv_indptr[0] != 0) {
+    return fail(Status::kInvalidIndptr, "kv_indptr[0] is %d; it must be 0", a.kv_indptr[0]);
   }
   for (std::int32_t b = 0; b < a.batch; ++b) {
     if (const Status status = check_sequence(c, a, b); status != Status::kOk) return status;

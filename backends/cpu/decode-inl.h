@@ -98,7 +98,24 @@ struct DecodeBf16 {
   }
 };
 
-/// f16, through the conversion instruction that every SIMD target has (or emulates).
+/// f16 codes in the high half of each lane to f32, on targets without the instruction: exponent and mantissa are moved and
+/// rescaled, subnormals go through the integer, Inf and NaN get their exponent filled. (Highway's emulation knows neither.)
+template <class D, class VU>
+HWY_INLINE hn::Vec<D> f16_bits_to_f32(D df, VU half_in_high_bits) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const auto sign = hn::And(half_in_high_bits, hn::Set(du, 0x80000000u));
+  const auto magnitude = hn::ShiftRight<3>(hn::And(half_in_high_bits, hn::Set(du, 0x7FFF0000u)));
+  const auto normal = hn::Mul(hn::BitCast(df, hn::Max(magnitude, hn::Set(du, 0x00800000u))), hn::Set(df, 0x1p112f));
+  const auto small =
+      hn::Mul(hn::ConvertTo(df, hn::BitCast(di, hn::ShiftRight<13>(magnitude))), hn::Set(df, 0x1p-24f));
+  const auto special = hn::BitCast(df, hn::Or(magnitude, hn::Set(du, 0x7F800000u)));
+  auto value = hn::IfThenElse(hn::RebindMask(df, hn::Lt(magnitude, hn::Set(du, 0x00800000u))), small, normal);
+  value = hn::IfThenElse(hn::RebindMask(df, hn::Gt(magnitude, hn::Set(du, 0x0F7FFFFFu))), special, value);
+  return hn::BitCast(df, hn::Or(hn::BitCast(du, value), sign));
+}
+
+/// f16 in its natural order.
 struct DecodeF16 {
   static constexpr int kParts = 2;
   static constexpr int kBitsPerElement = 16;
@@ -106,8 +123,15 @@ struct DecodeF16 {
 
   template <int J, class D>
   static HWY_INLINE hn::Vec<D> part(D df, const std::uint8_t* chunk) {
+    const auto* const halves = reinterpret_cast<const std::uint16_t*>(chunk) + J * hn::MaxLanes(D());
+#if HWY_TARGET == HWY_SCALAR || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
+    const hn::RebindToUnsigned<D> du;
+    const hn::Rebind<std::uint16_t, D> du16;
+    return f16_bits_to_f32(df, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(du16, halves))));
+#else
     const hn::Rebind<hwy::float16_t, D> dh;
-    return hn::PromoteTo(df, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(chunk) + J * hn::MaxLanes(D())));
+    return hn::PromoteTo(df, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(halves)));
+#endif
   }
 };
 

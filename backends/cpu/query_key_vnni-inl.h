@@ -1,8 +1,8 @@
 // S = Q K^T for E2M1 keys in integers: AVX-512 VNNI, four products and a sum in every lane of one instruction.
 //
 // Twice an E2M1 value is an integer from -12 to 12, so a key's block is exactly integers times its scale. The query is
-// rounded once per item to 16 bits against its row's largest magnitude (an error below an f16 query's, see docs/cpu.md) and
-// split into two signed bytes; the key, biased by 12 into unsigned bytes, is the other operand of vpdpbusd, and the bias
+// rounded once per item to 16 bits against the largest magnitude of each group (no worse than an f16 query, see docs/cpu.md;
+// a query that would be worse off stays in f32) and split into two signed bytes; the key, biased by 12 into unsigned bytes, is the other operand of vpdpbusd, and the bias
 // is taken out by starting from -12 * (sum of the group's query). Sixteen keys sit in the sixteen lanes, so a lane's sum is
 // a score: no horizontal sums. That needs the sixteen rows transposed, 16 bytes (a group of 32 codes) at a time.
 // Compiled for AVX3_DL and better: include only through tile_ops.cpp.
@@ -35,34 +35,63 @@ inline constexpr float kQueryLevels = 32512.0f;  // 127 * 256: both bytes of a l
 struct VnniQuery {
   std::int32_t words[kMaxRows][kMaxHeadDim / 32][4][4];  // [row][group][word][high even, high odd, low even, low odd]
   std::int32_t bias[kMaxRows][kMaxHeadDim / 16];         // -12 * sum of the levels of each 16 elements
-  float step[kMaxRows];                                  // half of a level's value: keys are doubled
+  float step[kMaxRows][kMaxHeadDim / 32];                // value of a level, see kStepScale
+  bool in_use;                                           // false: `fallback` holds the f32 query instead
+  alignas(64) float fallback[kMaxRows * kMaxHeadDim];
 };
 static_assert(sizeof(VnniQuery) <= kQueryOperandBytes);
 
-inline void prepare_query_vnni(const float* query, std::int32_t rows, std::int32_t head_dim, VnniQuery& out) {
-  for (std::int32_t r = 0; r < rows; ++r) {
-    const float* q = query + r * head_dim;
-    float amax = 0.0f;
-    bool finite = true;
-    for (std::int32_t d = 0; d < head_dim; ++d) {
-      amax = std::max(amax, std::fabs(q[d]));
-      finite = finite && std::isfinite(q[d]);
-    }
-    // A query that is not finite has no levels: its step makes every score of the row NaN.
-    const float inverse = amax > 0.0f && finite ? kQueryLevels / amax : 0.0f;
-    out.step[r] = finite ? 0.5f * (amax / kQueryLevels) : std::nanf("");
-    std::memset(out.bias[r], 0, sizeof(out.bias[r]));
-    for (std::int32_t d = 0; d < head_dim; ++d) {
-      const std::int32_t level = finite ? static_cast<std::int32_t>(std::lrintf(q[d] * inverse)) : 0;
-      const std::int32_t high = (level + 128) >> 8;
-      const std::int32_t low = level - 256 * high;
-      auto* const bytes = reinterpret_cast<std::int8_t*>(out.words[r][d / 32][d % 32 / 8]);
-      const std::int32_t at = 4 * (d & 1) + d % 8 / 2;
-      bytes[at] = static_cast<std::int8_t>(high);
-      bytes[8 + at] = static_cast<std::int8_t>(low);
-      out.bias[r][d / 16] -= kBias * level;
+/// Keys are doubled, hence a half; and sums of levels reach 2^24, so a step is stored times 2^16 and a key's scale is taken
+/// times 2^-16: neither a large scale nor a large query can overflow a product that the score itself does not.
+inline constexpr float kStepScale = 0.5f * 0x1p16f;
+inline constexpr float kFactorScale = 0x1p-16f;
+
+/// A group whose small elements (at most a quarter of the largest) are this much smaller than the largest would lose more
+/// in levels than in f16.
+inline constexpr float kMaxSpread = 32.0f;
+
+/// Whether a group of 32 can be rounded to levels of amax / kQueryLevels; NaN and Inf cannot.
+HWY_INLINE bool fits_levels(const float* q, float amax) {
+  float sum = 0.0f;
+  std::int32_t count = 0;
+  for (std::int32_t d = 0; d < 32; ++d) {
+    if (!(std::fabs(q[d]) <= amax) || !std::isfinite(amax)) return false;
+    const float x = std::fabs(q[d]) / amax;
+    if (x <= 0.25f && x > 0.0f) {
+      sum += x * x;
+      ++count;
     }
   }
+  return count == 0 || sum * (kMaxSpread * kMaxSpread) >= static_cast<float>(count);
+}
+
+/// False when the query must stay in f32.
+inline bool prepare_query_vnni(const float* query, std::int32_t rows, std::int32_t head_dim, VnniQuery& out) {
+  for (std::int32_t r = 0; r < rows; ++r) {
+    std::memset(out.bias[r], 0, sizeof(out.bias[r]));
+    for (std::int32_t g = 0; g < head_dim / 32; ++g) {
+      const float* q = query + r * head_dim + 32 * g;
+      float amax = 0.0f;
+      for (std::int32_t d = 0; d < 32; ++d) amax = std::max(amax, std::fabs(q[d]));
+      if (amax > 0.0f && !fits_levels(q, amax)) return false;
+      // An amax so small that its inverse overflows has no levels to speak of: f32 keeps its bits.
+      const float inverse = amax > 0.0f ? kQueryLevels / amax : 0.0f;
+      if (!std::isfinite(inverse) || !std::isfinite(kStepScale * amax)) return false;
+      out.step[r][g] = kStepScale * (amax / kQueryLevels);
+      for (std::int32_t d = 0; d < 32; ++d) {
+        if (q[d] != q[d]) return false;
+        const std::int32_t level = static_cast<std::int32_t>(std::lrintf(q[d] * inverse));
+        const std::int32_t high = (level + 128) >> 8;
+        const std::int32_t low = level - 256 * high;
+        auto* const bytes = reinterpret_cast<std::int8_t*>(out.words[r][g][d / 8]);
+        const std::int32_t at = 4 * (d & 1) + d % 8 / 2;
+        bytes[at] = static_cast<std::int8_t>(high);
+        bytes[8 + at] = static_cast<std::int8_t>(low);
+        out.bias[r][2 * g + d / 16] -= kBias * level;
+      }
+    }
+  }
+  return true;
 }
 
 /// The codes of one group of 32, of sixteen keys: word w (8 codes) of key i in lane i, split into biased bytes.
@@ -152,56 +181,48 @@ void multiply_query_key_vnni(const TileInput& in, const VnniQuery& query, std::i
       row[i] = keys.row[std::min(t + i, keys.count - 1)];
       scale[i] = keys.scale[std::min(t + i, keys.count - 1)];
     }
-    // With one scale per key everything is summed in integers first: up to 256 * 12 * 32512 fits.
     __m512 sum[kMaxRows];
-    __m512i integers[kMaxRows];
     for (std::int32_t r = 0; r < rows; ++r) sum[r] = _mm512_setzero_ps();
-    for (std::int32_t r = 0; r < rows; ++r) integers[r] = _mm512_setzero_si512();
     __m512i words = _mm512_setzero_si512();
+    const auto next_factor = [&]() HWY_ATTR {
+      const hn::Vec<decltype(du)> bytes{_mm512_and_si512(words, _mm512_set1_epi32(255))};
+      words = _mm512_srli_epi32(words, 8);
+      const auto scales = decode_scales<kScale != ChunkScale::kNvfp4>(df, bytes);
+      return _mm512_mul_ps(scales.raw, _mm512_set1_ps(kFactorScale));
+    };
+    __m512 factor = _mm512_setzero_ps();
+    if constexpr (kScale == ChunkScale::kPerToken) {
+      words = load_scale_words(scale, 0, 1);
+      factor = next_factor();
+    }
     for (std::int32_t g = 0; g < groups; ++g) {
       const VnniCodes codes = load_codes(row, 16 * g);
       // Four groups to a cache line: a quarter of the sixteen keys' lines at each.
       for (int i = 0; i < 4; ++i) prefetcher.line();
-      if constexpr (kScale == ChunkScale::kMxfp4) {
-        if (g % 4 == 0) words = load_scale_words(scale, g, groups);
-        const hn::Vec<decltype(du)> bytes{_mm512_and_si512(words, _mm512_set1_epi32(255))};
-        words = _mm512_srli_epi32(words, 8);
-        const __m512 factor = e8m0_to_f32(df, bytes).raw;
-        for (std::int32_t r = 0; r < rows; ++r) {
-          const __m512i start = _mm512_set1_epi32(query.bias[r][2 * g] + query.bias[r][2 * g + 1]);
-          sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(group_sum<0, 4>(codes, query.words[r][g], start)), factor, sum[r]);
-        }
-      } else if constexpr (kScale == ChunkScale::kNvfp4) {
+      if constexpr (kScale == ChunkScale::kNvfp4) {
         if (g % 2 == 0) words = load_scale_words(scale, 2 * g, 2 * groups);
-        const auto next_factor = [&]() HWY_ATTR {
-          const hn::Vec<decltype(du)> bytes{_mm512_and_si512(words, _mm512_set1_epi32(127))};
-          words = _mm512_srli_epi32(words, 8);
-          return DecodeE4M3::e4m3_to_f32(df, bytes).raw;
-        };
         const __m512 first = next_factor();
         const __m512 second = next_factor();
         for (std::int32_t r = 0; r < rows; ++r) {
+          const __m512 step = _mm512_set1_ps(query.step[r][g]);
           const __m512i a = group_sum<0, 2>(codes, query.words[r][g], _mm512_set1_epi32(query.bias[r][2 * g]));
           const __m512i b = group_sum<2, 2>(codes, query.words[r][g], _mm512_set1_epi32(query.bias[r][2 * g + 1]));
-          sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(a), first, sum[r]);
-          sum[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b), second, sum[r]);
+          const __m512 both = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b), second, _mm512_mul_ps(_mm512_cvtepi32_ps(a), first));
+          sum[r] = _mm512_fmadd_ps(both, step, sum[r]);
         }
       } else {
+        if constexpr (kScale == ChunkScale::kMxfp4) {
+          if (g % 4 == 0) words = load_scale_words(scale, g, groups);
+          factor = next_factor();
+        }
         for (std::int32_t r = 0; r < rows; ++r) {
           const __m512i start = _mm512_set1_epi32(query.bias[r][2 * g] + query.bias[r][2 * g + 1]);
-          integers[r] = _mm512_add_epi32(integers[r], group_sum<0, 4>(codes, query.words[r][g], start));
+          const __m512 levels = _mm512_cvtepi32_ps(group_sum<0, 4>(codes, query.words[r][g], start));
+          sum[r] = _mm512_fmadd_ps(_mm512_mul_ps(levels, factor), _mm512_set1_ps(query.step[r][g]), sum[r]);
         }
       }
     }
-    if constexpr (kScale == ChunkScale::kPerToken) {
-      HWY_ALIGN std::uint32_t bytes[kVnniKeys];
-      for (int i = 0; i < kVnniKeys; ++i) bytes[i] = scale[i][0];
-      const __m512 factor = e8m0_to_f32(df, hn::Load(du, bytes)).raw;
-      for (std::int32_t r = 0; r < rows; ++r) sum[r] = _mm512_mul_ps(_mm512_cvtepi32_ps(integers[r]), factor);
-    }
-    for (std::int32_t r = 0; r < rows; ++r) {
-      _mm512_storeu_ps(scores + r * kTileKeys + t, _mm512_mul_ps(sum[r], _mm512_set1_ps(query.step[r])));
-    }
+    for (std::int32_t r = 0; r < rows; ++r) _mm512_storeu_ps(scores + r * kTileKeys + t, sum[r]);
   }
 }
 

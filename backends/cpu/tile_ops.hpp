@@ -21,7 +21,7 @@ inline constexpr std::int32_t kTileKeys = 64;  // keys of a tile
 inline constexpr std::int32_t kMaxHeadDim = 256;
 
 /// Room for a tile's query in any operand form.
-inline constexpr std::size_t kQueryOperandBytes = sizeof(float) * kMaxRows * kMaxHeadDim + 2048;
+inline constexpr std::size_t kQueryOperandBytes = sizeof(float) * kMaxRows * kMaxHeadDim + 12 * 1024;
 
 /// Rows of K or V of one tile, and those of the next one, to be prefetched while this one is computed on.
 struct TileRows {
@@ -63,8 +63,9 @@ struct TileOps {
 
   /// max[r] = max(before[r], scores of row r), kTileKeys a row.
   void (*row_max)(const float* scores, std::int32_t rows, const float* before, float* max);
-  /// scores = 2^(scores - max[r]); 0 in rows whose max is -inf. Adds the row's sum to sum[r].
+  /// scores = 2^(scores - max[r]); 0 in rows whose max is -inf. NaN stays NaN.
   void (*exp2_minus)(float* scores, std::int32_t rows, const float* max);
+  /// sum[r] += the scores of row r.
   void (*add_row_sums)(const float* scores, std::int32_t rows, float* sum);
   /// output row r *= factor[r].
   void (*scale_rows)(float* output, std::int32_t rows, std::int32_t head_dim, const float* factor);

@@ -180,7 +180,8 @@ struct KvOutput {
                                       std::int64_t num_tokens, const KvOutput& k, const KvOutput& v,
                                       const ExecDesc& exec = {}) noexcept;
 
-/// Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. A page may not be both a source and a destination.
+/// Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. A page may not be both a source and a destination,
+/// nor a destination twice. On the CPU every page id is checked before anything is written.
 /// @param src, dst [num_copies] int32, in the back end's memory
 /// @errors validate(cache)'s, kNullPointer, kInvalidSize, kBlockIdOutOfRange, kInvalidArgument
 [[nodiscard]] FP4PA_API Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst,
