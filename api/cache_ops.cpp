@@ -1,0 +1,209 @@
+// The public cache operations: check everything that can be checked without reading the back end's memory, pick a back
+// end, call through its table. What only the memory can tell (slots, page ids, lengths) is the back end's to check, before
+// it writes.
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <utility>
+
+#include "api/backend.hpp"
+#include "api/error.hpp"
+#include "api/log.hpp"
+#include "api/saturating.hpp"
+#include "api/select.hpp"
+#include "api/stride_overlap.hpp"
+#include "api/validate.hpp"
+
+namespace fp4pa {
+namespace {
+
+using api::Backend;
+using api::fail;
+
+/// Strides of 0 stand for dense [num_tokens, num_kv_heads, head_dim]; from here on they are written out.
+template <typename Rows>
+[[nodiscard]] Rows with_dense_defaults(Rows rows, const KvCacheDesc& cache) noexcept {
+  if (rows.head_stride == 0) rows.head_stride = cache.head_dim;
+  if (rows.token_stride == 0) {
+    // A negative head stride is refused later; it must not overflow here.
+    rows.token_stride = api::saturating_mul(cache.num_kv_heads, rows.head_stride < 0 ? 0 : rows.head_stride);
+  }
+  return rows;
+}
+
+/// A KvInput or a KvOutput that is not null, with its strides written out.
+template <typename Rows>
+[[nodiscard]] Status validate_rows(const char* name, const Rows& rows, const KvCacheDesc& cache,
+                                   std::int64_t num_tokens) noexcept {
+  char field[16];
+  std::snprintf(field, sizeof field, "%s.dtype", name);
+  if (const Status s = api::validate_dtype(field, rows.dtype); s != Status::kOk) return s;
+  std::snprintf(field, sizeof field, "%s.data", name);
+  if (const Status s = api::validate_pointer(field, rows.data, size_of(rows.dtype)); s != Status::kOk) return s;
+
+  const std::array<api::StridedDim, 2> dims = {
+      {{"token_stride", num_tokens, rows.token_stride}, {"head_stride", cache.num_kv_heads, rows.head_stride}}};
+  for (const api::StridedDim& dim : dims) {
+    if (dim.stride_bytes < 0) {
+      return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 "; allowed: not negative (0 = dense)", name, dim.name,
+                  dim.stride_bytes);
+    }
+  }
+  // In elements here, and not in bytes: the rule is the same.
+  const api::StrideCheck check = api::check_strides(dims, cache.head_dim);
+  if (!check.disjoint) {
+    return fail(Status::kInvalidStrides,
+                "%s.%s is %" PRId64 ", so that rows of %" PRId32 " elements overlap; allowed: 0 (dense) or at least %" PRId64,
+                name, check.dim->name, check.dim->stride_bytes, cache.head_dim, check.needed_bytes);
+  }
+  if (check.span_bytes > api::kSaturated / size_of(rows.dtype)) {
+    return fail(Status::kInvalidStrides, "%s.token_stride is %" PRId64 ", which over %" PRId64
+                " tokens leaves the address space; allowed: spans that fit",
+                name, rows.token_stride, num_tokens);
+  }
+  return Status::kOk;
+}
+
+[[nodiscard]] Status validate_count(const char* name, std::int64_t count) noexcept {
+  if (count >= 0) return Status::kOk;
+  return fail(Status::kInvalidSize, "%s is %" PRId64 "; allowed: 0 or more", name, count);
+}
+
+[[nodiscard]] Status validate_slots(const void* slots, IndexType type) noexcept {
+  if (type != IndexType::kInt32 && type != IndexType::kInt64) {
+    return fail(Status::kUnsupportedFormat, "slot_type is %d; allowed: 0 (int32), 1 (int64)", static_cast<int>(type));
+  }
+  return api::validate_pointer("slots", slots, type == IndexType::kInt32 ? 4 : 8);
+}
+
+[[nodiscard]] Status validate_indices(const char* name, const std::int32_t* indices) noexcept {
+  return api::validate_pointer(name, indices, alignof(std::int32_t));
+}
+
+/// A back end that has the function `entry`; on the host's own back ends the global scales are looked at as well.
+template <typename Entry>
+[[nodiscard]] Status select_for(const ExecDesc& exec, Entry Backend::*entry, const char* name, const KvCacheDesc& cache,
+                                const Backend** backend) noexcept {
+  if (const Status s = api::select_backend(exec, entry, name, backend); s != Status::kOk) return s;
+  return api::runs_on_host(**backend) ? api::validate_host_global_scales(cache) : Status::kOk;
+}
+
+}  // namespace
+
+Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, const void* slots, IndexType slot_type,
+              std::int64_t num_tokens, const ExecDesc& exec) noexcept {
+  if (const Status s = validate(cache); s != Status::kOk) return s;
+  if (const Status s = validate_count("num_tokens", num_tokens); s != Status::kOk) return s;
+  const KvInput k_rows = with_dense_defaults(k, cache);
+  const KvInput v_rows = with_dense_defaults(v, cache);
+  if (num_tokens > 0) {
+    if (const Status s = validate_rows("k", k_rows, cache, num_tokens); s != Status::kOk) return s;
+    if (const Status s = validate_rows("v", v_rows, cache, num_tokens); s != Status::kOk) return s;
+    if (const Status s = validate_slots(slots, slot_type); s != Status::kOk) return s;
+  }
+  const Backend* backend = nullptr;
+  if (const Status s = select_for(exec, &Backend::append, "append", cache, &backend); s != Status::kOk) return s;
+  if (num_tokens == 0) return Status::kOk;
+  return backend->append(cache, k_rows, v_rows, {slots, slot_type, num_tokens}, exec);
+}
+
+Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput& v, const std::int32_t* indptr,
+                       const std::int32_t* seq_lens, std::int32_t batch, std::int64_t num_tokens,
+                       const std::int32_t* old_table, std::int64_t old_table_stride, const std::int32_t* recent_table,
+                       const ExecDesc& exec) noexcept {
+  if (const Status s = validate(cache); s != Status::kOk) return s;
+  if (const Status s = validate_count("num_tokens", num_tokens); s != Status::kOk) return s;
+  if (const Status s = validate_count("batch", batch); s != Status::kOk) return s;
+  if (num_tokens > 0 && batch == 0) {
+    return fail(Status::kInvalidSize, "batch is 0 with num_tokens %" PRId64 "; allowed: at least 1", num_tokens);
+  }
+  const KvInput k_rows = with_dense_defaults(k, cache.recent);
+  const KvInput v_rows = with_dense_defaults(v, cache.recent);
+  if (num_tokens > 0) {
+    if (const Status s = validate_rows("k", k_rows, cache.recent, num_tokens); s != Status::kOk) return s;
+    if (const Status s = validate_rows("v", v_rows, cache.recent, num_tokens); s != Status::kOk) return s;
+    if (const Status s = validate_indices("indptr", indptr); s != Status::kOk) return s;
+    if (const Status s = validate_indices("seq_lens", seq_lens); s != Status::kOk) return s;
+    if (old_table_stride < 0) {
+      return fail(Status::kInvalidSize, "old_table_stride is %" PRId64 "; allowed: 0 or more", old_table_stride);
+    }
+    // A cache whose sequences all still fit their window has no old pages and may have no table for them.
+    if (old_table_stride > 0) {
+      if (const Status s = validate_indices("old_table", old_table); s != Status::kOk) return s;
+    }
+    if (const Status s = validate_indices("recent_table", recent_table); s != Status::kOk) return s;
+  }
+  const Backend* backend = nullptr;
+  if (const Status s = select_for(exec, &Backend::append_two_tier, "append_two_tier", cache.old_tier, &backend);
+      s != Status::kOk) {
+    return s;
+  }
+  if (api::runs_on_host(*backend)) {
+    if (const Status s = api::validate_host_global_scales(cache.recent); s != Status::kOk) return s;
+  }
+  if (num_tokens == 0) return Status::kOk;
+  return backend->append_two_tier(
+      {cache, k_rows, v_rows, indptr, seq_lens, batch, num_tokens, old_table, old_table_stride, recent_table}, exec);
+}
+
+Status gather(const KvCacheDesc& cache, const void* slots, IndexType slot_type, std::int64_t num_tokens,
+              const KvOutput& k, const KvOutput& v, const ExecDesc& exec) noexcept {
+  if (const Status s = validate(cache); s != Status::kOk) return s;
+  if (const Status s = validate_count("num_tokens", num_tokens); s != Status::kOk) return s;
+  const KvOutput k_rows = with_dense_defaults(k, cache);
+  const KvOutput v_rows = with_dense_defaults(v, cache);
+  if (num_tokens > 0) {
+    if (k.data == nullptr && v.data == nullptr) {
+      return fail(Status::kNullPointer, "k.data and v.data are both null; at least one is needed");
+    }
+    if (k.data != nullptr) {
+      if (const Status s = validate_rows("k", k_rows, cache, num_tokens); s != Status::kOk) return s;
+    }
+    if (v.data != nullptr) {
+      if (const Status s = validate_rows("v", v_rows, cache, num_tokens); s != Status::kOk) return s;
+    }
+    if (const Status s = validate_slots(slots, slot_type); s != Status::kOk) return s;
+  }
+  const Backend* backend = nullptr;
+  if (const Status s = select_for(exec, &Backend::gather, "gather", cache, &backend); s != Status::kOk) return s;
+  if (num_tokens == 0) return Status::kOk;
+  return backend->gather(cache, {slots, slot_type, num_tokens}, k_rows, v_rows, exec);
+}
+
+Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst, std::int64_t num_copies,
+                  const ExecDesc& exec) noexcept {
+  if (const Status s = validate(cache); s != Status::kOk) return s;
+  if (const Status s = validate_count("num_copies", num_copies); s != Status::kOk) return s;
+  if (num_copies > 0) {
+    if (const Status s = validate_indices("src", src); s != Status::kOk) return s;
+    if (const Status s = validate_indices("dst", dst); s != Status::kOk) return s;
+  }
+  const Backend* backend = nullptr;
+  const Status found = api::select_backend(exec, &Backend::copy_pages, "copy_pages", &backend);
+  if (found != Status::kOk || num_copies == 0) return found;
+  return backend->copy_pages(cache, src, dst, num_copies, exec);
+}
+
+Status merge_states(const void* oa, const float* lse_a, const void* ob, const float* lse_b, void* o, float* lse,
+                    DType dtype, std::int64_t rows, std::int32_t head_dim, const ExecDesc& exec) noexcept {
+  if (const Status s = api::validate_head_dim(head_dim); s != Status::kOk) return s;
+  if (const Status s = api::validate_dtype("dtype", dtype); s != Status::kOk) return s;
+  if (const Status s = validate_count("rows", rows); s != Status::kOk) return s;
+  if (rows > 0) {
+    if (api::saturating_mul(rows, std::int64_t{head_dim} * size_of(dtype)) == api::kSaturated) {
+      return fail(Status::kInvalidSize, "rows is %" PRId64 "; allowed: what fits the address space", rows);
+    }
+    for (const auto& [name, tensor] : {std::pair<const char*, const void*>{"oa", oa}, {"ob", ob}, {"o", o}}) {
+      if (const Status s = api::validate_pointer(name, tensor, size_of(dtype)); s != Status::kOk) return s;
+    }
+    for (const auto& [name, values] : {std::pair<const char*, const float*>{"lse_a", lse_a}, {"lse_b", lse_b}, {"lse", lse}}) {
+      if (const Status s = api::validate_pointer(name, values, alignof(float)); s != Status::kOk) return s;
+    }
+  }
+  const Backend* backend = nullptr;
+  const Status found = api::select_backend(exec, &Backend::merge_states, "merge_states", &backend);
+  if (found != Status::kOk || rows == 0) return found;
+  return backend->merge_states({oa, ob, lse_a, lse_b, o, lse, dtype, rows, head_dim}, exec);
+}
+
+}  // namespace fp4pa

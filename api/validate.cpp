@@ -1,0 +1,296 @@
+// validate(KvCacheDesc): everything that can be said about a cache without reading it.
+//
+// The order of the checks is from the numbers that others depend on (head_dim, counts) to those that depend on them
+// (strides), so that the first sentence a user sees is about the cause and not about a consequence.
+#include "api/validate.hpp"
+
+#include <array>
+#include <cinttypes>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+
+#include "api/error.hpp"
+#include "api/saturating.hpp"
+#include "api/stride_overlap.hpp"
+#include "fp4pa/cache.hpp"
+
+namespace fp4pa {
+namespace api {
+namespace {
+
+constexpr std::int64_t kDataAlignment = 16;
+constexpr std::int32_t kMaxPageSize = 1024;
+constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
+
+[[nodiscard]] bool has_scales(KvFormat format) noexcept { return is_fp4(format); }
+[[nodiscard]] bool has_global_scale(KvFormat format) noexcept {
+  return format == KvFormat::kNvfp4 || format == KvFormat::kFp8E4m3;
+}
+[[nodiscard]] bool usable_multiplier(float scale) noexcept { return std::isfinite(scale) && scale > 0.0f; }
+
+[[nodiscard]] Status validate_counts(const KvCacheDesc& cache) noexcept {
+  if (const Status s = validate_head_dim(cache.head_dim); s != Status::kOk) return s;
+  if (cache.num_kv_heads < 1) {
+    return fail(Status::kInvalidSize, "num_kv_heads is %" PRId32 "; allowed: at least 1", cache.num_kv_heads);
+  }
+  if (cache.page_size < 1 || cache.page_size > kMaxPageSize) {
+    return fail(Status::kInvalidSize, "page_size is %" PRId32 "; allowed: 1 to %" PRId32 " tokens", cache.page_size,
+                kMaxPageSize);
+  }
+  if (cache.num_pages < 1 || cache.num_pages > kMaxPages) {
+    return fail(Status::kInvalidSize, "num_pages is %" PRId64 "; allowed: 1 to %" PRId64, cache.num_pages, kMaxPages);
+  }
+  return Status::kOk;
+}
+
+[[nodiscard]] Status validate_choices(const KvCacheDesc& cache) noexcept {
+  switch (cache.rotation) {
+    case Rotation::kNone:
+      break;
+    case Rotation::kHadamard16:
+    case Rotation::kHadamard32:
+    case Rotation::kHadamard64:
+    case Rotation::kHadamard128:
+      if (cache.head_dim % static_cast<std::int32_t>(cache.rotation) != 0) {
+        return fail(Status::kUnsupportedFormat,
+                    "rotation is %d, which does not divide head_dim %" PRId32 "; allowed: those of 0 (none), 16, 32, 64, "
+                    "128 that do",
+                    static_cast<int>(cache.rotation), cache.head_dim);
+      }
+      break;
+    default:
+      return fail(Status::kUnsupportedFormat, "rotation is %d; allowed: 0 (none), 16, 32, 64, 128",
+                  static_cast<int>(cache.rotation));
+  }
+  switch (cache.scale_mode) {
+    case ScaleMode::kFloor:
+    case ScaleMode::kCeil:
+    case ScaleMode::kRceil:
+    case ScaleMode::kEven:
+      break;
+    default:
+      return fail(Status::kUnsupportedFormat, "scale_mode is %d; allowed: 0 (floor), 1 (ceil), 2 (rceil), 3 (even)",
+                  static_cast<int>(cache.scale_mode));
+  }
+  switch (cache.nvfp4_scale) {
+    case Nvfp4Scale::kAmaxOver6:
+    case Nvfp4Scale::kFourOverSix:
+      break;
+    default:
+      return fail(Status::kUnsupportedFormat, "nvfp4_scale is %d; allowed: 0 (amax_over_6), 1 (four_over_six)",
+                  static_cast<int>(cache.nvfp4_scale));
+  }
+  return Status::kOk;
+}
+
+/// Format, axis and the two layouts that can be named but not read.
+[[nodiscard]] Status validate_kind(const char* name, const KvTensorDesc& tensor, const KvCacheDesc& cache,
+                                   bool is_key) noexcept {
+  if (kv_data_bytes(tensor.format, cache.head_dim) == 0) {
+    return fail(Status::kUnsupportedFormat,
+                "%s.format is %d; allowed: 0 (mxfp4), 1 (nvfp4), 2 (e8m0_per_token), 3 (fp8_e4m3), 4 (bf16), 5 (f16)",
+                name, static_cast<int>(tensor.format));
+  }
+  if (tensor.nibble_order != NibbleOrder::kEvenLow) {
+    return fail(Status::kUnsupportedFormat, "%s.nibble_order is %d%s; allowed: 0 (even_low)", name,
+                static_cast<int>(tensor.nibble_order),
+                tensor.nibble_order == NibbleOrder::kSplitHalf ? " (split_half)" : "");
+  }
+  if (tensor.scale_swizzle != ScaleSwizzle::kLinear) {
+    return fail(Status::kUnsupportedFormat, "%s.scale_swizzle is %d%s; allowed: 0 (linear)", name,
+                static_cast<int>(tensor.scale_swizzle),
+                tensor.scale_swizzle == ScaleSwizzle::kFourTokens ? " (four_tokens)" : "");
+  }
+  if (tensor.scale_axis == VScaleAxis::kHeadDim) return Status::kOk;
+  if (tensor.scale_axis != VScaleAxis::kTokens) {
+    return fail(Status::kUnsupportedFormat, "%s.scale_axis is %d; allowed: 0 (head_dim)%s", name,
+                static_cast<int>(tensor.scale_axis), is_key ? "" : ", 1 (tokens)");
+  }
+  if (is_key) {
+    return fail(Status::kUnsupportedFormat, "%s.scale_axis is 1 (tokens); allowed for K: 0 (head_dim)", name);
+  }
+  if (tensor.format != KvFormat::kMxfp4 && tensor.format != KvFormat::kNvfp4) {
+    return fail(Status::kUnsupportedFormat,
+                "%s.scale_axis is 1 (tokens) with format %s; allowed with that axis: mxfp4, nvfp4", name,
+                name_of(tensor.format));
+  }
+  const std::int32_t group = kv_token_group(tensor.format, tensor.scale_axis);
+  if (cache.page_size % group != 0) {
+    return fail(Status::kInvalidSize,
+                "page_size is %" PRId32 "; allowed with %s.scale_axis tokens in %s: multiples of %" PRId32,
+                cache.page_size, name, name_of(tensor.format), group);
+  }
+  return Status::kOk;
+}
+
+[[nodiscard]] Status validate_pointers(const char* name, const KvTensorDesc& tensor) noexcept {
+  char field[16];
+  std::snprintf(field, sizeof field, "%s.data", name);
+  if (const Status s = validate_pointer(field, tensor.data, kDataAlignment); s != Status::kOk) return s;
+  if (has_scales(tensor.format) && tensor.scales == nullptr) {
+    return fail(Status::kNullPointer, "%s.scales is null; format %s has scales", name, name_of(tensor.format));
+  }
+  if (!has_scales(tensor.format) && tensor.scales != nullptr) {
+    return fail(Status::kUnsupportedFormat, "%s.scales is %p, but format %s has no scales; allowed: null", name,
+                tensor.scales, name_of(tensor.format));
+  }
+  return Status::kOk;
+}
+
+[[nodiscard]] Status validate_global_scale(const char* name, const KvTensorDesc& tensor) noexcept {
+  if (!has_global_scale(tensor.format)) {
+    if (tensor.global_scale_ptr != nullptr) {
+      return fail(Status::kInvalidGlobalScale, "%s.global_scale_ptr is %p, but format %s has no global scale; allowed: null",
+                  name, static_cast<const void*>(tensor.global_scale_ptr), name_of(tensor.format));
+    }
+    if (tensor.global_scale != 1.0f) {
+      return fail(Status::kInvalidGlobalScale, "%s.global_scale is %g; allowed for format %s: 1", name,
+                  static_cast<double>(tensor.global_scale), name_of(tensor.format));
+    }
+  }
+  if (tensor.global_scale_ptr != nullptr) {
+    char field[32];
+    std::snprintf(field, sizeof field, "%s.global_scale_ptr", name);
+    return validate_pointer(field, tensor.global_scale_ptr, alignof(float));
+  }
+  if (tensor.global_scale_per_head) {
+    return fail(Status::kNullPointer,
+                "%s.global_scale_ptr is null; global_scale_per_head needs an array of num_kv_heads floats", name);
+  }
+  if (!usable_multiplier(tensor.global_scale)) {
+    return fail(Status::kInvalidGlobalScale, "%s.global_scale is %g; allowed: finite and greater than 0", name,
+                static_cast<double>(tensor.global_scale));
+  }
+  return Status::kOk;
+}
+
+/// Rows of codes or of scales: strides that are not negative, keep the alignment, do not overlap and stay in the address
+/// space.
+[[nodiscard]] Status validate_strides(const char* name, const std::array<StridedDim, 3>& dims, std::int64_t row_bytes,
+                                      std::int64_t alignment, const void* base) noexcept {
+  for (const StridedDim& dim : dims) {
+    if (dim.stride_bytes < 0) {
+      return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 "; allowed: not negative", name, dim.name,
+                  dim.stride_bytes);
+    }
+    if (dim.stride_bytes % alignment != 0) {
+      return fail(Status::kMisalignedPointer, "%s.%s is %" PRId64 "; allowed: multiples of %" PRId64, name, dim.name,
+                  dim.stride_bytes, alignment);
+    }
+  }
+  const StrideCheck check = check_strides(dims, row_bytes);
+  if (!check.disjoint) {
+    return fail(Status::kInvalidStrides,
+                "%s.%s is %" PRId64 ", so that rows of %" PRId64 " bytes overlap; allowed: at least %" PRId64
+                ", what the smaller strides span",
+                name, check.dim->name, check.dim->stride_bytes, row_bytes, check.needed_bytes);
+  }
+  const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(base));
+  if (check.span_bytes == kSaturated ||
+      static_cast<std::uint64_t>(check.span_bytes) > std::numeric_limits<std::uintptr_t>::max() - address) {
+    const StridedDim* widest = &dims[0];
+    for (const StridedDim& dim : dims) {
+      if (dim.size > 1 && dim.stride_bytes > widest->stride_bytes) widest = &dim;
+    }
+    return fail(Status::kInvalidStrides,
+                "%s.%s is %" PRId64 ", which over %" PRId64 " steps leaves the address space; allowed: spans that fit",
+                name, widest->name, widest->stride_bytes, widest->size - 1);
+  }
+  return Status::kOk;
+}
+
+[[nodiscard]] Status validate_layout(const char* name, const KvTensorDesc& tensor, const KvCacheDesc& cache) noexcept {
+  const std::int64_t heads = cache.num_kv_heads;
+  const std::array<StridedDim, 3> data_dims = {{{"page_stride_bytes", cache.num_pages, tensor.page_stride_bytes},
+                                                {"token_stride_bytes", cache.page_size, tensor.token_stride_bytes},
+                                                {"head_stride_bytes", heads, tensor.head_stride_bytes}}};
+  const Status data = validate_strides(name, data_dims, kv_data_bytes(tensor.format, cache.head_dim), kDataAlignment,
+                                       tensor.data);
+  if (data != Status::kOk || !has_scales(tensor.format)) return data;
+
+  const std::int64_t groups = cache.page_size / kv_token_group(tensor.format, tensor.scale_axis);
+  const std::array<StridedDim, 3> scale_dims = {
+      {{"scale_page_stride_bytes", cache.num_pages, tensor.scale_page_stride_bytes},
+       {"scale_token_stride_bytes", groups, tensor.scale_token_stride_bytes},
+       {"scale_head_stride_bytes", heads, tensor.scale_head_stride_bytes}}};
+  return validate_strides(name, scale_dims, kv_scale_bytes(tensor.format, tensor.scale_axis, cache.head_dim), 1,
+                          tensor.scales);
+}
+
+[[nodiscard]] Status validate_tensor(const char* name, const KvTensorDesc& tensor, const KvCacheDesc& cache,
+                                     bool is_key) noexcept {
+  if (const Status s = validate_kind(name, tensor, cache, is_key); s != Status::kOk) return s;
+  if (const Status s = validate_pointers(name, tensor); s != Status::kOk) return s;
+  if (const Status s = validate_global_scale(name, tensor); s != Status::kOk) return s;
+  return validate_layout(name, tensor, cache);
+}
+
+[[nodiscard]] Status validate_host_scales_of(const char* name, const KvTensorDesc& tensor,
+                                             std::int32_t num_kv_heads) noexcept {
+  if (tensor.global_scale_ptr == nullptr) return Status::kOk;
+  const std::int32_t count = tensor.global_scale_per_head ? num_kv_heads : 1;
+  for (std::int32_t i = 0; i < count; ++i) {
+    if (!usable_multiplier(tensor.global_scale_ptr[i])) {
+      return fail(Status::kInvalidGlobalScale,
+                  "%s.global_scale_ptr[%" PRId32 "] is %g; allowed: finite and greater than 0", name, i,
+                  static_cast<double>(tensor.global_scale_ptr[i]));
+    }
+  }
+  return Status::kOk;
+}
+
+}  // namespace
+
+Status validate_head_dim(std::int32_t head_dim) noexcept {
+  if (head_dim < 32 || head_dim > 256 || head_dim % 32 != 0) {
+    return fail(Status::kUnsupportedHeadDim, "head_dim is %" PRId32 "; allowed: multiples of 32 from 32 to 256",
+                head_dim);
+  }
+  return Status::kOk;
+}
+
+Status validate_dtype(const char* name, DType dtype) noexcept {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      return Status::kOk;
+  }
+  return fail(Status::kUnsupportedFormat, "%s is %d; allowed: 0 (f32), 1 (f16), 2 (bf16)", name,
+              static_cast<int>(dtype));
+}
+
+Status validate_pointer(const char* name, const void* pointer, std::int64_t alignment) noexcept {
+  if (pointer == nullptr) return fail(Status::kNullPointer, "%s is null", name);
+  if (reinterpret_cast<std::uintptr_t>(pointer) % static_cast<std::uintptr_t>(alignment) != 0) {
+    return fail(Status::kMisalignedPointer, "%s is %p; allowed: multiples of %" PRId64 " bytes", name, pointer,
+                alignment);
+  }
+  return Status::kOk;
+}
+
+Status validate_exec(const ExecDesc& exec) noexcept {
+  if (exec.num_threads < 0) {
+    return fail(Status::kInvalidArgument, "num_threads is %" PRId32 "; allowed: 0 (OpenMP's choice) or more",
+                exec.num_threads);
+  }
+  return Status::kOk;
+}
+
+Status validate_host_global_scales(const KvCacheDesc& cache) noexcept {
+  if (const Status s = validate_host_scales_of("k", cache.k, cache.num_kv_heads); s != Status::kOk) return s;
+  return validate_host_scales_of("v", cache.v, cache.num_kv_heads);
+}
+
+}  // namespace api
+
+Status validate(const KvCacheDesc& cache) noexcept {
+  if (const Status s = api::validate_counts(cache); s != Status::kOk) return s;
+  if (const Status s = api::validate_choices(cache); s != Status::kOk) return s;
+  if (const Status s = api::validate_tensor("k", cache.k, cache, true); s != Status::kOk) return s;
+  return api::validate_tensor("v", cache.v, cache, false);
+}
+
+}  // namespace fp4pa

@@ -1,0 +1,34 @@
+# The shared and the static library, from the same objects. The SONAME carries the ABI version of fp4pa/version.hpp, not
+# the release: releases that keep the ABI replace each other in place.
+
+get_property(object_libraries GLOBAL PROPERTY FP4PA_OBJECT_LIBRARIES)
+set(objects)
+foreach(library IN LISTS object_libraries)
+  list(APPEND objects $<TARGET_OBJECTS:${library}>)
+endforeach()
+
+add_library(fp4pa SHARED ${objects})
+add_library(fp4pa_static STATIC ${objects})
+add_library(fp4pa::fp4pa ALIAS fp4pa)
+add_library(fp4pa::static ALIAS fp4pa_static)
+
+foreach(library fp4pa fp4pa_static)
+  target_include_directories(${library} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(${library} PUBLIC cxx_std_20)
+  target_link_libraries(${library} PRIVATE hwy::hwy OpenMP::OpenMP_CXX)
+  set_target_properties(${library} PROPERTIES LINKER_LANGUAGE CXX)
+endforeach()
+set_target_properties(fp4pa PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${FP4PA_ABI_VERSION})
+set_target_properties(fp4pa_static PROPERTIES OUTPUT_NAME fp4pa EXPORT_NAME static)
+
+# A symbol that no object defines is found here, not in a user's program. Sanitizer runtimes are resolved by the program.
+if(NOT FP4PA_SANITIZE)
+  target_link_options(fp4pa PRIVATE LINKER:--no-undefined)
+endif()
+
+# Object libraries of GPU back ends bring their runtime with fp4pa_link_private().
+function(fp4pa_link_private)
+  target_link_libraries(fp4pa PRIVATE ${ARGN})
+  target_link_libraries(fp4pa_static PRIVATE ${ARGN})
+endfunction()

@@ -1,0 +1,35 @@
+# What a user may choose. Back ends are AUTO (built when the toolkit is found), ON (an error when it is not) or OFF.
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+endif()
+
+set(FP4PA_CUDA AUTO CACHE STRING "CUDA back end: AUTO, ON or OFF")
+set(FP4PA_HIP AUTO CACHE STRING "HIP back end: AUTO, ON or OFF")
+set(FP4PA_SANITIZE "" CACHE STRING "Sanitizer for everything that is built: empty, address or undefined")
+foreach(choice FP4PA_CUDA FP4PA_HIP)
+  set_property(CACHE ${choice} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT "${${choice}}" MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "${choice} is ${${choice}}; allowed: AUTO, ON, OFF")
+  endif()
+endforeach()
+set_property(CACHE FP4PA_SANITIZE PROPERTY STRINGS "" address undefined)
+if(NOT "${FP4PA_SANITIZE}" MATCHES "^(|address|undefined)$")
+  message(FATAL_ERROR "FP4PA_SANITIZE is ${FP4PA_SANITIZE}; allowed: empty, address, undefined")
+endif()
+
+option(FP4PA_TOOL "Build the command-line tool fp4pa" ${PROJECT_IS_TOP_LEVEL})
+option(FP4PA_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(FP4PA_TESTS "Build the tests whose dependencies are found" ${PROJECT_IS_TOP_LEVEL})
+option(FP4PA_BENCHMARKS "Build the Google Benchmark programs when that library is found" ${PROJECT_IS_TOP_LEVEL})
+option(FP4PA_FUZZ "Build the libFuzzer targets (clang only); implies FP4PA_SANITIZE=address" OFF)
+option(FP4PA_WERROR "Treat warnings in our own code as errors" OFF)
+option(FP4PA_CCACHE "Compile through ccache when it is installed" ${PROJECT_IS_TOP_LEVEL})
+
+if(FP4PA_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "FP4PA_FUZZ needs libFuzzer, which comes with clang; the compiler is ${CMAKE_CXX_COMPILER_ID}. "
+                        "Configure with -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_C_COMPILER=clang")
+  endif()
+  set(FP4PA_SANITIZE address)
+endif()

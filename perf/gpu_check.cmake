@@ -1,0 +1,21 @@
+# Included by gpu_check.sh behind project(): the GPU's tests and benchmark as targets of a tree that is configured without the
+# other tests, whose dependencies a GPU machine may lack.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # see cuda/CMakeLists.txt
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+function(fp4pa_gpu_check)
+  enable_testing()
+  if(NOT TARGET fp4pa_test_gpu)
+    # Included and not added: a deferred call may not add a directory.
+    include("${PROJECT_SOURCE_DIR}/tests/gpu/CMakeLists.txt")
+  endif()
+  if(NOT TARGET fp4pa_gpu_bench)
+    find_package(CUDAToolkit REQUIRED)
+    add_executable(fp4pa_gpu_bench "${PROJECT_SOURCE_DIR}/perf/gpu_bench.cpp" "${PROJECT_SOURCE_DIR}/perf/gpu_bandwidth.cu")
+    target_link_libraries(fp4pa_gpu_bench PRIVATE fp4pa_core fp4pa_static CUDA::cudart_static)
+    set_target_properties(fp4pa_gpu_bench PROPERTIES CUDA_ARCHITECTURES "${FP4PA_CUDA_ARCHITECTURES}"
+                          RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  endif()
+endfunction()
+cmake_language(DEFER CALL fp4pa_gpu_check)

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Builds, tests and measures the CUDA back end on a machine with a GPU, in one command. A short table comes last.
+#
+#   perf/gpu_check.sh [build] [test] [sanitize] [bench]        default: build test bench
+#
+#   BUILD=build/gpu        where to build             ARCH=90-real   architectures to build for
+#   OUT=$BUILD/results     JSON and logs              JOBS=$(nproc)
+#   DEPS=/path             a folder with include/{doctest,hwy} and lib/libhwy.a, where these are not installed
+#   GRID=1500 INSTANCE=25  configurations of the grid, and per instance
+#   FORMATS=mxfp4,nvfp4,fp8_e4m3,bf16  RUNS=40  PAGE=64
+#
+# Needed: nvcc 12.9 or newer, CMake 3.25, ninja, a C++20 host compiler with OpenMP; doctest's header and Google Highway.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+BUILD=${BUILD:-build/gpu}; OUT=${OUT:-$BUILD/results}; ARCH=${ARCH:-90-real}; JOBS=${JOBS:-$(nproc)}
+STEPS=${*:-build test bench}
+mkdir -p "$BUILD" "$OUT"
+OUT=$(cd "$OUT" && pwd)
+summary=()
+failed=0
+
+note() { summary+=("$(printf '%-10s %-6s %s' "$1" "$2" "$3")"); [ "$2" = ok ] || failed=1; }
+
+# Highway as a package, out of a bare folder of headers and one static library.
+prepare_deps() {
+  [ -n "${DEPS:-}" ] || return 0
+  DEPS=$(cd "$DEPS" && pwd)
+  mkdir -p "$BUILD/deps"
+  cat >"$BUILD/deps/hwyConfig.cmake" <<CMAKE
+add_library(hwy::hwy STATIC IMPORTED)
+set_target_properties(hwy::hwy PROPERTIES IMPORTED_LOCATION "$DEPS/lib/libhwy.a"
+                      INTERFACE_INCLUDE_DIRECTORIES "$DEPS/include")
+CMAKE
+  deps=(-Dhwy_DIR="$PWD/$BUILD/deps" -DFP4PA_DOCTEST_INCLUDE="$DEPS/include" -DCMAKE_PREFIX_PATH="$DEPS")
+}
+
+build() {
+  deps=()
+  prepare_deps
+  local start=$SECONDS
+  if cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release -DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_TESTS=OFF \
+       -DFP4PA_TOOL=OFF -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH" \
+       -DCMAKE_PROJECT_fp4pa_INCLUDE="$PWD/perf/gpu_check.cmake" "${deps[@]}" >"$OUT/configure.log" 2>&1 &&
+     ninja -C "$BUILD" -j "$JOBS" fp4pa_test_gpu fp4pa_gpu_bench >"$OUT/build.log" 2>&1; then
+    note build ok "$((SECONDS - start)) s; $(grep -c 'bytes spill' "$OUT/build.log") kernels, $(grep 'bytes spill' "$OUT/build.log" | grep -vc ' 0 bytes spill stores') with spills"
+  else
+    tail -40 "$OUT/configure.log" "$OUT/build.log" 2>/dev/null
+    note build FAILED "see $OUT/build.log"
+  fi
+}
+
+tests() {
+  local start=$SECONDS
+  if FP4PA_GRID_CASES=${GRID:-1500} FP4PA_INSTANCE_CASES=${INSTANCE:-25} timeout "${TEST_SECONDS:-400}" \
+       "$BUILD/bin/fp4pa_test_gpu" "--test-case-exclude=*what is wrong with a call*" "$@" >"$OUT/test.log" 2>&1; then
+    note test ok "$((SECONDS - start)) s; $(grep 'assertions' "$OUT/test.log")"
+  else
+    grep -A12 'ERROR' "$OUT/test.log" | head -80
+    tail -5 "$OUT/test.log"
+    note test FAILED "$(grep -E 'test cases|back end' "$OUT/test.log" | tr '\n' ' ')"
+  fi
+}
+
+sanitize() {
+  local tool
+  for tool in memcheck racecheck synccheck initcheck; do
+    if FP4PA_MIRROR=exact FP4PA_GRID_CASES=${SANITIZE_GRID:-12} FP4PA_INSTANCE_CASES=1 timeout "${SANITIZE_SECONDS:-140}" \
+         compute-sanitizer --tool "$tool" --error-exitcode 9 "$BUILD/bin/fp4pa_test_gpu" \
+         "--test-case=*grid*,*every compiled instance*" >"$OUT/$tool.log" 2>&1; then
+      note "$tool" ok "$(tail -1 "$OUT/$tool.log")"
+    else
+      note "$tool" FAILED "$(grep -m2 -E '=========|ERROR' "$OUT/$tool.log" | tr '\n' ' ')"
+    fi
+  done
+}
+
+bench() {
+  if "$BUILD/bin/fp4pa_gpu_bench" --formats "${FORMATS:-mxfp4,nvfp4,fp8_e4m3,bf16}" --runs "${RUNS:-40}" --page "${PAGE:-64}" \
+       --json "$OUT/decode.json" 2>&1 | tee "$OUT/decode.txt"; then
+    note bench ok "$OUT/decode.json"
+  else
+    note bench FAILED "see above"
+  fi
+}
+
+for step in $STEPS; do
+  case $step in
+    build) build ;;
+    test) tests ;;
+    sanitize) sanitize ;;
+    bench) bench ;;
+    *) echo "unknown step $step; allowed: build test sanitize bench"; exit 2 ;;
+  esac
+  [ "$step" = build ] && [ $failed = 1 ] && break
+done
+echo "--- gpu_check"
+printf '%s\n' "${summary[@]}"
+exit $failed

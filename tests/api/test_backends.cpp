@@ -1,0 +1,123 @@
+// Which back end a call gets: by argument, by FP4PA_FORCE_BACKEND, or the first that can run.
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "api/backend.hpp"
+#include "fp4pa/backends.hpp"
+#include "fp4pa/version.hpp"
+#include "tests/api/small_cache.hpp"
+
+using namespace fp4pa;
+
+namespace {
+
+/// Sets the variable for one test, whatever it was before.
+class ForcedBackend {
+ public:
+  explicit ForcedBackend(const char* value) {
+    if (const char* before = std::getenv(kName)) before_ = before, had_ = true;
+    value == nullptr ? unsetenv(kName) : setenv(kName, value, 1);
+  }
+  ~ForcedBackend() { had_ ? setenv(kName, before_.c_str(), 1) : unsetenv(kName); }
+  ForcedBackend(const ForcedBackend&) = delete;
+
+ private:
+  static constexpr const char* kName = "FP4PA_FORCE_BACKEND";
+  std::string before_;
+  bool had_ = false;
+};
+
+const char* chosen(const char* name) {
+  const api::Backend* backend = nullptr;
+  return api::find_backend(name, &backend) == Status::kOk ? backend->name : nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("the table lists the CPU and its scalar twin, best first, and respects the capacity") {
+  BackendInfo info[16] = {};
+  const std::int32_t count = available_backends(info, 16);
+  REQUIRE(count >= 2);
+  REQUIRE(count <= 16);
+  CHECK(std::string(info[count - 2].name) == "cpu");
+  CHECK(std::string(info[count - 1].name) == "cpu-scalar");
+  for (std::int32_t i = 0; i < count; ++i) CHECK(info[i].detail != nullptr);
+  CHECK(info[count - 2].available);
+  CHECK(info[count - 1].available);
+
+  BackendInfo one[2] = {{"untouched", false, ""}, {"untouched", false, ""}};
+  CHECK(available_backends(one, 1) == count);
+  CHECK(std::string(one[1].name) == "untouched");
+  CHECK(available_backends(nullptr, 0) == count);
+}
+
+TEST_CASE("a name wins over the environment, the environment over the order") {
+  {
+    const ForcedBackend none(nullptr);
+    const api::Backend* first = nullptr;
+    for (const api::Backend* backend : api::backends()) {
+      const char* detail = "";
+      if (backend->available(&detail)) {
+        first = backend;
+        break;
+      }
+    }
+    REQUIRE(first != nullptr);
+    CHECK(std::string(chosen(nullptr)) == first->name);
+    CHECK(std::string(chosen("")) == first->name);
+  }
+  const ForcedBackend forced("cpu-scalar");
+  CHECK(std::string(chosen(nullptr)) == "cpu-scalar");
+  CHECK(std::string(chosen("cpu")) == "cpu");
+}
+
+TEST_CASE("the environment is read at every call") {
+  {
+    const ForcedBackend forced("cpu-scalar");
+    CHECK(std::string(chosen(nullptr)) == "cpu-scalar");
+  }
+  const ForcedBackend forced("cpu");
+  CHECK(std::string(chosen(nullptr)) == "cpu");
+}
+
+TEST_CASE("find_backend reports the index that the table has") {
+  const api::Backend* backend = nullptr;
+  std::int32_t index = -1;
+  REQUIRE(api::find_backend("cpu-scalar", &backend, &index) == Status::kOk);
+  CHECK(api::backends()[static_cast<std::size_t>(index)] == backend);
+}
+
+TEST_CASE("an unknown back end is named together with the allowed set") {
+  const ForcedBackend none(nullptr);
+  test::SmallCache cache;
+  ExecDesc exec;
+  exec.backend = "tpu";
+  FP4PA_CHECK_REFUSED(copy_pages(cache.desc, nullptr, nullptr, 0, exec), Status::kUnknownBackend, "\"tpu\"", "cpu",
+                      "cpu-scalar");
+}
+
+TEST_CASE("an unknown name in FP4PA_FORCE_BACKEND names the variable") {
+  const ForcedBackend forced("avx1024");
+  test::SmallCache cache;
+  FP4PA_CHECK_REFUSED(copy_pages(cache.desc, nullptr, nullptr, 0), Status::kUnknownBackend, "FP4PA_FORCE_BACKEND",
+                      "\"avx1024\"", "cpu, cpu-scalar");
+}
+
+TEST_CASE("a negative thread count is refused") {
+  test::SmallCache cache;
+  ExecDesc exec;
+  exec.num_threads = -2;
+  FP4PA_CHECK_REFUSED(copy_pages(cache.desc, nullptr, nullptr, 0, exec), Status::kInvalidArgument, "num_threads", "-2",
+                      "allowed");
+}
+
+TEST_CASE("the version names the release and the ABI is the header's") {
+  const std::string version = version_string();
+  const std::string release = std::to_string(FP4PA_VERSION_MAJOR) + "." + std::to_string(FP4PA_VERSION_MINOR) + "." +
+                              std::to_string(FP4PA_VERSION_PATCH) + " (";
+  CHECK(version.rfind(release, 0) == 0);
+  CHECK(version.find("cpu") != std::string::npos);
+  CHECK(abi_version() == FP4PA_ABI_VERSION);
+}

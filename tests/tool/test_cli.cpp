@@ -1,0 +1,155 @@
+// The command line: every way of ending has its code and its sentence, and what should be JSON parses.
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/tool/run_tool.hpp"
+#include "tests/tool/sample.hpp"
+
+namespace {
+
+using test::run_tool;
+
+void check_fails(const std::string& arguments, int code, const std::string& words,
+                 const std::string& environment = "") {
+  const test::ToolRun run = run_tool(arguments, environment);
+  INFO(arguments << "\n" << run.out << run.err);
+  CHECK(run.exit_code == code);
+  CHECK(run.err.find(words) != std::string::npos);
+}
+
+/// Text of a result file of `bench` with one configuration.
+std::string bench_file(double median) {
+  return R"({"results":[{"bench":"decode","config":{"format":"mxfp4","threads":1},"ms":{"median":)" +
+         std::to_string(median) + "}}]}";
+}
+
+}  // namespace
+
+TEST_CASE("cli: help and version end with 0") {
+  for (const char* arguments :
+       {"--help", "info --help", "attend --help", "quantize --help", "bench --help", "bench decode --help"}) {
+    const test::ToolRun run = run_tool(arguments);
+    INFO(arguments);
+    CHECK(run.exit_code == 0);
+    CHECK(run.out.find("Usage:") != std::string::npos);
+    CHECK(run.err.empty());
+  }
+  CHECK(run_tool("--help").out.find("Exit codes: 0 ok; 1") != std::string::npos);
+  CHECK(run_tool("--version").out.find("0.") == 0);
+}
+
+TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
+  const test::Scratch scratch;
+  const std::string file = scratch.file("s.safetensors");
+  test::write_sample(file, test::make_sample());
+  check_fails("", 2, "subcommand");
+  check_fails("fly", 2, "subcommand");
+  check_fails("attend", 2, "file");
+  check_fails("attend " + file + " --format mxfp5", 2, "unknown KV format 'mxfp5'; allowed: mxfp4, nvfp4");
+  check_fails("attend " + file + " --format mxfp4 --scale-mode up", 2, "allowed: floor, ceil, rceil, even");
+  check_fails("attend " + file + " --format mxfp4 --rotation 48", 2, "allowed: 0, 16, 32, 64, 128");
+  check_fails("attend " + file + " --format mxfp4 --rotation 128", 2, "rotation");
+  check_fails("attend " + file + " --format mxfp4 --v-scale-axis tokens --page-size 100", 2, "page_size is 100");
+  check_fails("attend " + file + " --format mxfp4 --window 8", 2, "window_tokens is 8");
+  check_fails("attend " + file + " --format mxfp4 --splits 65", 2, "kv_split_tokens is 65");
+  check_fails("attend " + file + " --format mxfp4 --page-order diagonal", 2, "allowed: hnd, nhd, interleaved");
+  check_fails("attend " + file + " --format mxfp4 --q-len 4", 2, "--q-len 4 exceeds the 3 queries");
+  check_fails("attend " + file + " --page-size 2000", 2, "page-size");
+  check_fails("attend " + file + " --causal --no-causal", 2, "causal");
+  check_fails("attend " + file + " --suite --format mxfp4", 2, "suite");
+  check_fails("bench decode --heads 5 --kv-heads 2", 2, "--heads 5 is not a multiple of --kv-heads 2");
+  check_fails("bench decode --threads 1,,2", 2, "empty entry");
+  check_fails("bench decode --page-size 16,x", 2, "'x' is not a positive integer");
+  check_fails("bench quantize --shape 4by4", 2, "'4by4' is not ROWSxCOLS");
+}
+
+TEST_CASE("cli: bad files end with 3") {
+  const test::Scratch scratch;
+  const std::string file = scratch.file("s.safetensors");
+  test::Sample sample = test::make_sample();
+  test::write_sample(file, sample);
+  check_fails("attend " + scratch.file("missing"), 3, "cannot open");
+  check_fails("attend " + file + " --k keys", 3, "no tensor 'keys'; it holds q, k, v");
+  check_fails("attend " + file + " --k q", 3, "do not fit together");
+  check_fails("quantize " + file + " --tensor w --out " + scratch.file("o"), 3, "no tensor 'w'");
+  check_fails("quantize " + file + " --tensor k --dequantize --out " + scratch.file("o"), 3, "no metadata");
+  check_fails("quantize " + file + " --tensor k --out " + scratch.file("no/folder"), 3, "cannot write");
+  check_fails("bench compare " + file + " " + file, 3, "not a result file");
+  {
+    std::ofstream truncated(scratch.file("t"), std::ios::binary);
+    truncated << test::read_text(file).substr(0, 200);
+  }
+  check_fails("attend " + scratch.file("t"), 3, "truncated");
+  const std::vector<std::uint8_t> codes(6);
+  fp4pa::tool::safetensors::write(scratch.file("u8"), {{"q", "U8", {1, 2, 3}, std::as_bytes(std::span(codes))}}, {});
+  check_fails("attend " + scratch.file("u8"), 3, "dtype U8; allowed here: F32, F16, BF16");
+  test::write_sample(scratch.file("scale"), sample, {{"softmax_scale", "-1"}});
+  check_fails("attend " + scratch.file("scale"), 3, "softmax_scale '-1'");
+}
+
+TEST_CASE("cli: a back end that is not there ends with 4") {
+  const test::Scratch scratch;
+  const std::string file = scratch.file("s.safetensors");
+  test::write_sample(file, test::make_sample());
+  check_fails("attend " + file + " --backend abacus", 4, "unknown back end 'abacus'; this build has: cpu");
+  check_fails("attend " + file, 4, "unknown back end 'abacus'", "FP4PA_FORCE_BACKEND=abacus ");
+  check_fails("bench decode --backend abacus", 4, "abacus");
+  check_fails("quantize " + file + " --tensor k --backend abacus --out " + scratch.file("o"), 4, "abacus");
+}
+
+TEST_CASE("cli: info is JSON with the back ends and what the formats cost") {
+  const test::ToolRun run = run_tool("info --json");
+  REQUIRE(run.exit_code == 0);
+  const auto info = nlohmann::json::parse(run.out);
+  CHECK(info.at("abi_version") == info.at("header_abi_version"));
+  bool has_cpu = false;
+  for (const auto& backend : info.at("backends"))
+    has_cpu = has_cpu || (backend.at("name") == "cpu" && backend.at("available") == true);
+  CHECK(has_cpu);
+  const auto& mxfp4 = info.at("formats").at(0);
+  CHECK(mxfp4.at("name") == "mxfp4");
+  CHECK(mxfp4.at("data_bytes") == 64);
+  CHECK(mxfp4.at("scale_bytes") == 4);
+  CHECK(mxfp4.at("bits_per_element") == 4.25);
+}
+
+TEST_CASE("cli: bench compare matches configurations and judges them") {
+  const test::Scratch scratch;
+  std::ofstream(scratch.file("a")) << bench_file(2.0);
+  std::ofstream(scratch.file("b")) << bench_file(3.0);
+  std::ofstream(scratch.file("zero")) << bench_file(0.0);
+  std::ofstream(scratch.file("none")) << R"({"results":[]})";
+  const std::string both = scratch.file("a") + " " + scratch.file("b");
+  const test::ToolRun run = run_tool("bench compare --json " + both);
+  REQUIRE(run.exit_code == 0);
+  CHECK(nlohmann::json::parse(run.out).at("results").at(0).at("ratio") == doctest::Approx(1.5));
+  CHECK(run_tool("bench compare --fail-above 1.6 " + both).exit_code == 0);
+  check_fails("bench compare --fail-above 1.4 " + both, 1, "slower by a factor of 1.500; allowed 1.400");
+  check_fails("bench compare " + scratch.file("a") + " " + scratch.file("none"), 3, "no configuration in common");
+  check_fails("bench compare " + scratch.file("a") + " " + scratch.file("zero"), 3, "is not positive");
+}
+
+TEST_CASE("cli: bench decode reports what it measured") {
+  const test::Scratch scratch;
+  const test::ToolRun run = run_tool(
+      "bench decode --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --kv-len 300 --page-size 16 --format "
+      "bf16,mxfp4,fp8_e4m3+nvfp4 "
+      "--repeats 2 --warmup 0 --window 32 --json " +
+      scratch.file("j") + " --csv " + scratch.file("c"));
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  const auto document = nlohmann::json::parse(test::read_text(scratch.file("j")));
+  REQUIRE(document.at("results").size() == 3);
+  const auto& mxfp4 = document.at("results").at(1);
+  CHECK(mxfp4.at("config").at("format") == "mxfp4");
+  // 300 tokens, 256 of which have left the window of 32 in groups of 32: (256 (32 + 2) + 44 128) 2 heads, K and V, 2
+  // sequences.
+  CHECK(mxfp4.at("bytes") == (256 * 34 + 44 * 128) * 2 * 2 * 2);
+  CHECK(mxfp4.at("ms").at("median") > 0.0);
+  CHECK(mxfp4.at("vs_bf16") > 0.0);
+  CHECK(document.at("read_bandwidth").at(0).at("best_gbs") > 0.0);
+  const std::string csv = test::read_text(scratch.file("c"));
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 4);
+}

@@ -1,0 +1,209 @@
+// The safetensors reader against files that are right and files that are wrong in one way each.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "tests/tool/run_tool.hpp"
+#include "tests/tool/scratch.hpp"
+#include "tools/fp4pa/safetensors.hpp"
+
+namespace {
+
+namespace st = fp4pa::tool::safetensors;
+
+/// A file's bytes from its header text, its data, and the header length it claims (the true one by default).
+std::vector<std::byte> file_of(const std::string& header, std::size_t data_bytes,
+                               std::uint64_t claimed = ~std::uint64_t{0}) {
+  if (claimed == ~std::uint64_t{0}) claimed = header.size();
+  std::vector<std::byte> bytes(8 + header.size() + data_bytes);
+  for (int i = 0; i < 8; ++i) bytes[static_cast<std::size_t>(i)] = static_cast<std::byte>(claimed >> (8 * i));
+  if (!header.empty()) std::memcpy(bytes.data() + 8, header.data(), header.size());
+  for (std::size_t i = 0; i < data_bytes; ++i) bytes[8 + header.size() + i] = static_cast<std::byte>(i);
+  return bytes;
+}
+
+std::string error_of(const std::vector<std::byte>& bytes) {
+  try {
+    (void)st::parse(bytes);
+  } catch (const st::Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+std::string error_of(const std::string& header, std::size_t data_bytes) {
+  return error_of(file_of(header, data_bytes));
+}
+
+/// The reader names the problem and the offending value.
+#define CHECK_REFUSED(error, words, value)           \
+  do {                                               \
+    const std::string message = (error);             \
+    INFO(message);                                   \
+    CHECK(message.find(words) != std::string::npos); \
+    CHECK(message.find(value) != std::string::npos); \
+  } while (false)
+
+}  // namespace
+
+TEST_CASE("safetensors: what is written is read back") {
+  const test::Scratch scratch;
+  const std::vector<float> a{1.5f, -2.0f, 0.25f, 8.0f, 3.0f, 4.0f};
+  const std::vector<std::uint8_t> b{1, 2, 3};
+  const std::string path = scratch.file("a.safetensors");
+  st::write(path,
+            {{"a", "F32", {2, 3}, std::as_bytes(std::span(a))},
+             {"b", "U8", {3}, std::as_bytes(std::span(b))},
+             {"none", "I64", {0, 5}, {}}},
+            {{"key", "value \"quoted\""}});
+  const st::File file(path);
+  CHECK(file.metadata().at("key") == "value \"quoted\"");
+  REQUIRE(file.tensors().size() == 3);
+  CHECK(file.at("a").dtype == "F32");
+  CHECK(file.at("a").shape == std::vector<std::int64_t>{2, 3});
+  CHECK(file.at("a").elements() == 6);
+  CHECK(std::memcmp(file.at("a").data.data(), a.data(), 24) == 0);
+  CHECK(std::memcmp(file.at("b").data.data(), b.data(), 3) == 0);
+  CHECK(file.at("none").elements() == 0);
+  CHECK_THROWS_WITH_AS((void)file.at("c"), doctest::Contains("no tensor 'c'; it holds a, b, none"), st::Error);
+  // The header's padding keeps the data of a mapped file aligned.
+  CHECK(reinterpret_cast<std::uintptr_t>(file.at("a").data.data()) % 8 == 0);
+}
+
+TEST_CASE("safetensors: valid corner cases are accepted") {
+  CHECK(error_of("{}", 0) == "no error");
+  CHECK(error_of("{}      ", 0) == "no error");
+  CHECK(error_of(R"({"__metadata__":{}})", 0) == "no error");
+  CHECK(error_of(R"({"scalar":{"dtype":"F64","shape":[],"data_offsets":[0,8]}})", 8) == "no error");
+  CHECK(
+      error_of(
+          R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[2,4]},"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}})",
+          4) == "no error");
+}
+
+TEST_CASE("safetensors: truncation and hostile header lengths") {
+  CHECK_REFUSED(error_of(std::vector<std::byte>{}), "truncated", "0 bytes");
+  CHECK_REFUSED(error_of(std::vector<std::byte>(7)), "truncated", "7 bytes");
+  CHECK_REFUSED(error_of(file_of("{}", 0, 3)), "truncated", "header length 3");
+  CHECK_REFUSED(error_of(file_of("{}", 0, 100'000'001)), "exceeds", "100000001");
+  CHECK_REFUSED(error_of(file_of("{}", 0, 0xFFFFFFFFFFFFFFFE)), "exceeds", "18446744073709551614");
+  CHECK_REFUSED(error_of(file_of("{}", 0, 0x8000000000000000)), "exceeds", "9223372036854775808");
+  const std::string header = R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})";
+  CHECK(error_of(header, 16) == "no error");
+  CHECK_REFUSED(error_of(header, 15), "outside the buffer of 15 bytes", "[0,16]");
+}
+
+TEST_CASE("safetensors: every truncation of a valid file is refused") {
+  const std::vector<std::byte> whole = file_of(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}})",
+      11);
+  REQUIRE(error_of(whole) == "no error");
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    INFO(size);
+    CHECK(error_of({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)}) != "no error");
+  }
+}
+
+TEST_CASE("safetensors: headers that are no JSON, or not this JSON") {
+  CHECK_REFUSED(error_of("", 0), "does not start with '{'", "nothing");
+  CHECK_REFUSED(error_of(" {}", 0), "does not start with '{'", "' '");
+  CHECK_REFUSED(error_of("[]", 0), "does not start with '{'", "'['");
+  CHECK_REFUSED(error_of("{\"a\":", 0), "not valid JSON", "parse error");
+  CHECK_REFUSED(error_of("{} x", 0), "not valid JSON", "parse error");
+  CHECK_REFUSED(error_of(std::string("{}\0", 3), 0), "not valid JSON", "zero byte at 2");
+  CHECK_REFUSED(error_of("{\"\xff\":1}", 0), "not valid JSON", "UTF-8");
+  CHECK_REFUSED(error_of(R"({"a":1})", 0), "tensor 'a' is not an object", "'1'");
+  CHECK_REFUSED(error_of(R"({"a":{"b":{"c":{"d":{"e":1}}}}})", 0), "deeper than", "4");
+  CHECK_REFUSED(error_of(R"({"__metadata__":[]})", 0), "__metadata__ is not an object", "[]");
+  CHECK_REFUSED(error_of(R"({"__metadata__":{"x":3}})", 0), "__metadata__ entry 'x' is not a string", "'3'");
+  // Deep nesting must not cost stack or time.
+  CHECK_REFUSED(error_of("{\"a\":" + std::string(1'000'000, '['), 0), "deeper than", "4");
+}
+
+TEST_CASE("safetensors: duplicate names") {
+  const std::string one = R"("a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
+  CHECK_REFUSED(error_of("{" + one + "," + one + "}", 1), "twice", "'a'");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1), "twice",
+                "'dtype'");
+  CHECK_REFUSED(error_of(R"({"__metadata__":{"x":"1","x":"2"}})", 0), "twice", "'x'");
+}
+
+TEST_CASE("safetensors: entries that lack or distort a field") {
+  CHECK_REFUSED(error_of(R"({"a":{"shape":[1],"data_offsets":[0,1]}})", 1), "tensor 'a' has no", "'dtype'");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","data_offsets":[0,1]}})", 1), "tensor 'a' has no", "'shape'");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[1]}})", 1), "tensor 'a' has no", "'data_offsets'");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,1]}})", 1), "unknown dtype 'F33'",
+                "known are BOOL, U8");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", 1), "dtype", "'8' is not a string");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":1,"data_offsets":[0,1]}})", 1), "shape", "'1' is not an array");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1), "extent", "'-1'");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[1.5],"data_offsets":[0,1]}})", 1), "extent", "'1.5'");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", 1), "extent",
+                "18446744073709551615");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":["1"],"data_offsets":[0,1]}})", 1), "extent", "\"1\"");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1), "not a pair", "[0]");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[-1,0]}})", 1), "data offset", "'-1'");
+}
+
+TEST_CASE("safetensors: ranges that lie, overlap, leave holes or overflow") {
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4), "takes 8", "hold 4 bytes");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[1,0]}})", 1), "backwards", "[1,0]");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 8), "outside the buffer of 8",
+                "[0,9]");
+  CHECK_REFUSED(
+      error_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[9223372036854775806,9223372036854775807]}})", 8),
+      "outside the buffer", "9223372036854775806");
+  // 2^62 elements of 4 bytes are 0 modulo 2^64: what a multiplication without a check takes for an empty tensor.
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}})", 0), "overflows",
+                "4611686018427387904");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
+                "overflows", "4294967296");
+  CHECK_REFUSED(
+      error_of(
+          R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
+          6),
+      "inside another tensor", "'b' starts at byte 2");
+  CHECK_REFUSED(
+      error_of(
+          R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
+          4),
+      "inside another tensor", "'b' starts at byte 0");
+  CHECK_REFUSED(
+      error_of(
+          R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})",
+          5),
+      "hole", "starts at 2");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", 3), "hole", "starts at 0");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", 3), "cover 2", "3 bytes");
+}
+
+TEST_CASE("safetensors: a hostile name cannot forge a line of the message") {
+  const std::string message = error_of("{\"a\\nfp4pa: all is well\":1}", 0);
+  CHECK(message.find('\n') == std::string::npos);
+  CHECK(error_of("{\"" + std::string(5000, 'x') + "\":1}", 0).size() < 300);
+}
+
+TEST_CASE("safetensors: files that cannot be opened, are empty or are no files") {
+  const test::Scratch scratch;
+  CHECK_THROWS_WITH_AS(st::File(scratch.file("missing")), doctest::Contains("cannot open"), st::Error);
+  CHECK_THROWS_WITH_AS(st::File("/"), doctest::Contains("not a regular file"), st::Error);
+  { std::ofstream empty(scratch.file("empty")); }
+  CHECK_THROWS_WITH_AS(st::File(scratch.file("empty")), doctest::Contains("truncated: 0 bytes"), st::Error);
+}
+
+TEST_CASE("safetensors: the writer refuses what it could not read back, and leaves nothing behind") {
+  const test::Scratch scratch;
+  const std::vector<std::uint8_t> bytes(4);
+  const auto data = std::as_bytes(std::span(bytes));
+  const std::string path = scratch.file("x");
+  CHECK_THROWS_WITH_AS(st::write(path, {{"a", "F32", {2}, data}}, {}), doctest::Contains("4 bytes do not fit"),
+                       st::Error);
+  CHECK_THROWS_WITH_AS(st::write(path, {{"a", "F31", {1}, data}}, {}), doctest::Contains("F31"), st::Error);
+  CHECK_THROWS_WITH_AS(st::write(path, {{"a", "U8", {4}, data}, {"a", "U8", {4}, data}}, {}), doctest::Contains("'a'"),
+                       st::Error);
+  CHECK_THROWS_WITH_AS(st::write(scratch.file("no/such/folder"), {{"a", "U8", {4}, data}}, {}),
+                       doctest::Contains("cannot write"), st::Error);
+  CHECK_FALSE(std::filesystem::exists(path));
+  CHECK_FALSE(std::filesystem::exists(path + ".partial"));
+}

@@ -1,0 +1,51 @@
+// `fp4pa bench bandwidth`: the read bandwidth that every other benchmark is a share of.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tools/fp4pa/bench.hpp"
+#include "tools/fp4pa/commands.hpp"
+#include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/table.hpp"
+
+namespace fp4pa::tool {
+namespace {
+
+struct BandwidthOptions {
+  std::string backend, threads = "1,2";
+  int repeats = 15;
+  bool json = false;
+};
+
+void bandwidth(const BandwidthOptions& o) {
+  const auto device = make_device(o.backend);
+  nlohmann::ordered_json document{{"device", device->name()}, {"read_bandwidth", nlohmann::ordered_json::array()}};
+  Table table({"threads", "best GB/s", "median GB/s", "buffer MiB"});
+  for (const int threads : split_integers(o.threads, "--threads")) {
+    const Bandwidth b = device->read_bandwidth(threads, o.repeats);
+    document["read_bandwidth"].push_back({{"threads", threads},
+                                          {"best_gbs", b.best_gbs},
+                                          {"median_gbs", b.median_gbs},
+                                          {"buffer_bytes", b.buffer_bytes},
+                                          {"repeats", o.repeats}});
+    table.add({std::to_string(threads), fmt::format("{:.2f}", b.best_gbs), fmt::format("{:.2f}", b.median_gbs),
+               std::to_string(b.buffer_bytes >> 20)});
+  }
+  if (o.json) return print_json(document);
+  fmt::print("{}\n", device->name());
+  table.print(stdout);
+}
+
+}  // namespace
+
+void add_bench_bandwidth(CLI::App& bench) {
+  auto o = std::make_shared<BandwidthOptions>();
+  CLI::App* command = bench.add_subcommand("bandwidth", "Measured read bandwidth of the device's memory");
+  command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
+  command->add_option("--threads", o->threads, "CPU threads, a list")->capture_default_str();
+  command->add_option("--repeats", o->repeats, "Runs")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_flag("--json", o->json, "Print JSON");
+  command->callback([o] { bandwidth(*o); });
+}
+
+}  // namespace fp4pa::tool

@@ -1,0 +1,19 @@
+// The subcommands; each adds itself to the application and runs as its callback. They end by returning or by Failure.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+namespace fp4pa::tool {
+
+void add_info(CLI::App& app);
+void add_attend(CLI::App& app);
+void add_quantize(CLI::App& app);
+void add_bench(CLI::App& app);
+
+/// Prints one JSON document to stdout.
+void print_json(const nlohmann::ordered_json& document);
+/// Writes one JSON document to `path`.
+void write_json(const std::string& path, const nlohmann::ordered_json& document);
+
+}  // namespace fp4pa::tool

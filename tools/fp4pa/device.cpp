@@ -1,0 +1,33 @@
+// Which device a back end's name means.
+#include "tools/fp4pa/device.hpp"
+
+#include <cstdlib>
+#include <vector>
+
+#include "fp4pa/backends.hpp"
+#include "tools/fp4pa/device_cpu.hpp"
+#include "tools/fp4pa/exit_codes.hpp"
+
+namespace fp4pa::tool {
+
+std::unique_ptr<Device> make_device(const std::string& backend) {
+  std::vector<BackendInfo> known(static_cast<std::size_t>(available_backends(nullptr, 0)));
+  (void)available_backends(known.data(), static_cast<std::int32_t>(known.size()));
+
+  const char* forced = std::getenv("FP4PA_FORCE_BACKEND");
+  const std::string wanted = !backend.empty() ? backend : forced != nullptr ? forced : "";
+  std::string names;
+  for (const BackendInfo& info : known) {
+    names += (names.empty() ? "" : ", ") + std::string(info.name);
+    if (wanted.empty() ? !info.available : wanted != info.name) continue;
+    if (!info.available) {
+      throw Failure(Exit::kBackendUnavailable, "back end '" + wanted + "' cannot run here: " + info.detail);
+    }
+    const std::string name = info.name;
+    if (name == "cpu" || name.rfind("cpu-", 0) == 0 || name.rfind("emulator-", 0) == 0) return make_cpu_device();
+    throw Failure(Exit::kBackendUnavailable, "this tool has no memory or clock for back end '" + name + "' yet");
+  }
+  throw Failure(Exit::kBackendUnavailable, "unknown back end '" + wanted + "'; this build has: " + names);
+}
+
+}  // namespace fp4pa::tool

@@ -1,0 +1,49 @@
+// fp4pa: the command line of libfp4pa. This file only names the subcommands and turns every way of failing into a
+// sentence on stderr and an exit code.
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "fp4pa/backends.hpp"
+#include "tools/fp4pa/commands.hpp"
+#include "tools/fp4pa/exit_codes.hpp"
+#include "tools/fp4pa/safetensors.hpp"
+
+namespace {
+
+int fail(fp4pa::tool::Exit code, const char* message) {
+  std::fprintf(stderr, "fp4pa: %s\n", message);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using fp4pa::tool::Exit;
+  CLI::App app{"FP4 paged attention: inspect the build, run attention on files, quantise tensors, measure speed.",
+               "fp4pa"};
+  app.footer(fp4pa::tool::kExitCodeHelp);
+  app.set_version_flag("--version", fp4pa::version_string());
+  app.require_subcommand(1);
+  fp4pa::tool::add_info(app);
+  fp4pa::tool::add_attend(app);
+  fp4pa::tool::add_quantize(app);
+  fp4pa::tool::add_bench(app);
+  try {
+    app.parse(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail(Exit::kInputFile, "cannot write to stdout");
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    // CLI11 prints help and errors itself; its own codes (100 and up) all mean bad usage.
+    return app.exit(e) == 0 ? 0 : static_cast<int>(Exit::kUsage);
+  } catch (const fp4pa::tool::Failure& e) {
+    std::fflush(stdout);
+    return fail(e.code(), e.what());
+  } catch (const fp4pa::tool::safetensors::Error& e) {
+    return fail(Exit::kInputFile, e.what());
+  } catch (const std::bad_alloc&) {
+    return fail(Exit::kInternal, "out of memory");
+  } catch (const std::exception& e) {
+    return fail(Exit::kInternal, e.what());
+  }
+}

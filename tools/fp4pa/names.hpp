@@ -1,0 +1,85 @@
+// Words of the command line for the library's enumerations, in the spelling of name_of.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fp4pa/quantize.hpp"
+#include "fp4pa/types.hpp"
+#include "tools/fp4pa/exit_codes.hpp"
+
+namespace fp4pa::tool {
+
+inline constexpr KvFormat kAllFormats[] = {KvFormat::kMxfp4,   KvFormat::kNvfp4, KvFormat::kE8m0PerToken,
+                                           KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16};
+inline constexpr VScaleAxis kAllScaleAxes[] = {VScaleAxis::kHeadDim, VScaleAxis::kTokens};
+inline constexpr ScaleMode kAllScaleModes[] = {ScaleMode::kFloor, ScaleMode::kCeil, ScaleMode::kRceil,
+                                               ScaleMode::kEven};
+inline constexpr BlockFormat kAllBlockFormats[] = {BlockFormat::kMxfp4, BlockFormat::kNvfp4, BlockFormat::kMxfp8};
+inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
+inline constexpr ScaleLayout kAllScaleLayouts[] = {ScaleLayout::kLinear, ScaleLayout::kBlocked};
+
+/// The enumerator of `all` whose name is `text`; otherwise a usage failure that lists the allowed set.
+template <class Enum>
+[[nodiscard]] Enum parse_name(std::string_view text, std::span<const Enum> all, const char* what) {
+  std::string allowed;
+  for (const Enum value : all) {
+    if (text == name_of(value)) return value;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(name_of(value));
+  }
+  throw Failure(Exit::kUsage, std::string("unknown ") + what + " '" + std::string(text) + "'; allowed: " + allowed);
+}
+
+[[nodiscard]] inline KvFormat parse_format(std::string_view text) {
+  return parse_name<KvFormat>(text, kAllFormats, "KV format");
+}
+
+/// The rotation of `block` elements; 0 is none.
+[[nodiscard]] inline Rotation parse_rotation(int block) {
+  switch (block) {
+    case 0:
+    case 16:
+    case 32:
+    case 64:
+    case 128:
+      return static_cast<Rotation>(block);
+    default:
+      throw Failure(Exit::kUsage, "unknown rotation " + std::to_string(block) + "; allowed: 0, 16, 32, 64, 128");
+  }
+}
+
+/// "a,b,c" in pieces; empty pieces are a usage failure.
+[[nodiscard]] inline std::vector<std::string> split_list(const std::string& text, const char* option) {
+  std::vector<std::string> pieces;
+  std::size_t start = 0;
+  while (true) {
+    const std::size_t comma = text.find(',', start);
+    pieces.push_back(text.substr(start, comma == std::string::npos ? comma : comma - start));
+    if (pieces.back().empty()) throw Failure(Exit::kUsage, std::string(option) + " '" + text + "' has an empty entry");
+    if (comma == std::string::npos) return pieces;
+    start = comma + 1;
+  }
+}
+
+/// "16,64" as positive integers.
+[[nodiscard]] inline std::vector<int> split_integers(const std::string& text, const char* option) {
+  std::vector<int> values;
+  for (const std::string& piece : split_list(text, option)) {
+    std::size_t used = 0;
+    int value = 0;
+    try {
+      value = std::stoi(piece, &used);
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    if (used != piece.size() || value <= 0) {
+      throw Failure(Exit::kUsage, std::string(option) + ": '" + piece + "' is not a positive integer");
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+}  // namespace fp4pa::tool
