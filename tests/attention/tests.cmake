@@ -14,7 +14,7 @@ if(TARGET fp4pa_test_attention)
   foreach(instructions IN LISTS fp4pa_instruction_sets)
     add_test(NAME attention.${instructions} COMMAND fp4pa_test_attention --test-suite=tile_ops,paths)
     set_tests_properties(attention.${instructions} PROPERTIES
-      LABELS attention TIMEOUT 900
+      LABELS "attention;slow" TIMEOUT 900
       ENVIRONMENT "FP4PA_CPU_TARGET=${instructions}"
       SKIP_REGULAR_EXPRESSION "this CPU lacks instruction set")
   endforeach()

@@ -59,6 +59,7 @@ TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   check_fails("attend " + file + " --page-size 2000", 2, "page-size");
   check_fails("attend " + file + " --causal --no-causal", 2, "causal");
   check_fails("attend " + file + " --suite --format mxfp4", 2, "suite");
+  check_fails("attend " + file + " --format all --k-format bf16", 2, "--format all leaves nothing");
   check_fails("bench decode --heads 5 --kv-heads 2", 2, "--heads 5 is not a multiple of --kv-heads 2");
   check_fails("bench decode --threads 1,,2", 2, "empty entry");
   check_fails("bench decode --page-size 16,x", 2, "'x' is not a positive integer");

@@ -43,6 +43,9 @@ std::vector<Variant> chosen_variants(const AttendOptions& o, std::int32_t head_d
   base.window = o.window;
   std::vector<Variant> variants;
   if (o.format == "all") {
+    if (!o.k_format.empty() || !o.v_format.empty()) {
+      throw Failure(Exit::kUsage, "--format all leaves nothing for --k-format and --v-format to choose");
+    }
     for (const KvFormat format : kAllFormats) {
       variants.push_back(base);
       variants.back().k = variants.back().v = format;
