@@ -5,7 +5,7 @@
 #
 #   BUILD=build/gpu        where to build             ARCH=90-real   architectures to build for
 #   OUT=$BUILD/results     JSON and logs              JOBS=$(nproc)
-#   DEPS=/path             a folder with include/{doctest,hwy} and lib/libhwy.a, where these are not installed
+#   DEPS=/path             a folder with include/{doctest,hwy} and lib/libhwy.a or lib/libhwy.so.1, if not installed
 #   GRID=1500 INSTANCE=25  configurations of the grid, and per instance
 #   FORMATS=mxfp4,nvfp4,fp8_e4m3,bf16  RUNS=40  PAGE=64
 #
@@ -15,6 +15,7 @@ cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build/gpu}; OUT=${OUT:-$BUILD/results}; ARCH=${ARCH:-90-real}; JOBS=${JOBS:-$(nproc)}
 STEPS=${*:-build test bench}
 mkdir -p "$BUILD" "$OUT"
+BUILD=$(cd "$BUILD" && pwd)
 OUT=$(cd "$OUT" && pwd)
 summary=()
 failed=0
@@ -26,12 +27,15 @@ prepare_deps() {
   [ -n "${DEPS:-}" ] || return 0
   DEPS=$(cd "$DEPS" && pwd)
   mkdir -p "$BUILD/deps"
+  local library kind
+  library=$(ls "$DEPS"/lib/libhwy.a "$DEPS"/lib/libhwy.so.1 2>/dev/null | head -1)
+  case $library in *.a) kind=STATIC ;; *) kind=SHARED ;; esac
   cat >"$BUILD/deps/hwyConfig.cmake" <<CMAKE
-add_library(hwy::hwy STATIC IMPORTED)
-set_target_properties(hwy::hwy PROPERTIES IMPORTED_LOCATION "$DEPS/lib/libhwy.a"
+add_library(hwy::hwy $kind IMPORTED)
+set_target_properties(hwy::hwy PROPERTIES IMPORTED_LOCATION "$library"
                       INTERFACE_INCLUDE_DIRECTORIES "$DEPS/include")
 CMAKE
-  deps=(-Dhwy_DIR="$PWD/$BUILD/deps" -DFP4PA_DOCTEST_INCLUDE="$DEPS/include" -DCMAKE_PREFIX_PATH="$DEPS")
+  deps=(-Dhwy_DIR="$BUILD/deps" -DFP4PA_DOCTEST_INCLUDE="$DEPS/include" -DCMAKE_PREFIX_PATH="$DEPS")
 }
 
 build() {

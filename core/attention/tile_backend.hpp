@@ -16,6 +16,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <utility>
 
 #include "core/attention/params.hpp"
 #include "core/attention/row_map.hpp"
@@ -38,34 +39,51 @@ concept KeyStream = requires(S s, const S c) {
   s.release();                              // the current tile is not needed any more; fetch a later one; step on
 };
 
+/// What the concept hands to the words that take a function. Named, because nvcc 13.0 takes no requirement with a lambda in it
+/// for satisfied.
+struct ScoreFunction {
+  FP4PA_FN void operator()(float&, std::int32_t, std::int32_t) const {}
+};
+struct RowFunction {
+  FP4PA_FN void operator()(float&, float) const {}
+};
+struct RowIndexFunction {
+  FP4PA_FN void operator()(std::int32_t, float&, float&, float&) const {}
+};
+
+/// The stream of a back end's first segment. An alias, because nvcc 13.0 fails on a requirement whose parameter's type
+/// names another parameter.
+template <class B>
+using FirstStream = decltype(std::declval<B&>().template open<0>(
+    std::declval<const RowMap&>(), std::declval<const WorkItem&>(), std::declval<KeyRange>()));
+
 template <class B>
 concept TileBackend = requires(B b, typename B::Scores& scores, typename B::Output& output, typename B::RowVector& row,
                                const typename B::RowVector& crow, KeyRange range, const RowMap& rows, float x,
-                               const WorkItem& item) {
+                               const WorkItem& item, FirstStream<B> stream) {
   requires std::same_as<decltype(B::kSegments), const std::int32_t>;  // 1, or 2 for a two-tier cache
   requires B::kSegments == 1 || B::kSegments == 2;
   requires std::same_as<decltype(B::kTileKeys), const std::int32_t>;  // keys of a tile of scores
-  requires KeyStream<decltype(b.template open<0>(rows, item, range))>;
+  requires KeyStream<FirstStream<B>>;
+  { b.template open<0>(rows, item, range) } -> std::same_as<FirstStream<B>>;
 
   { b.row_vector(x) } -> std::same_as<typename B::RowVector>;  // the same value in every row
   { b.zero_output() } -> std::same_as<typename B::Output>;
 
   // Products. `multiply_query_key` leaves scores in log2 units, every scale applied; `multiply_probability_value` adds
   // P V to the output, with the segment's own decode multipliers applied.
-  requires requires(decltype(b.template open<0>(rows, item, range)) stream) {
-    { b.multiply_query_key(stream) } -> std::same_as<typename B::Scores>;
-    b.multiply_probability_value(stream, scores, output);
-  };
+  { b.multiply_query_key(stream) } -> std::same_as<typename B::Scores>;
+  b.multiply_probability_value(stream, scores, output);
 
   // Scores.
-  b.each_score(scores, [](float& score, std::int32_t row, std::int32_t key) { score += static_cast<float>(row + key); });
+  b.each_score(scores, ScoreFunction());  // f(score, row, key)
   { b.row_max(scores, crow) } -> std::same_as<typename B::RowVector>;  // of the tile's row and of what is passed in
   b.exp2_minus(scores, crow);                                          // score = 2^(score - row), 0 where row is -inf
   b.add_row_sums(scores, row);  // may leave a row's sum spread over the lanes that share it, until finish_rows
 
   // Rows, element by element, and the output's rows.
-  b.each_row([](float& a, float b2) { a += b2; }, row, crow);
-  b.each_row_index([](std::int32_t, float&, float&, float&) {}, row, row, row);
+  b.each_row(RowFunction(), row, crow);
+  b.each_row_index(RowIndexFunction(), row, row, row);
   b.scale_rows(output, crow);
 
   // The end: sums completed over lanes and, where warps divided the keys, states and outputs merged over warps.

@@ -1,0 +1,172 @@
+// From the codes of a cache to the 16-bit operands of mma.sync, two values a register, in as few instructions as are known.
+//
+// E2M1 is a small f16: its sign, exponent and mantissa bits only have to be moved to f16's, and the result is the value times
+// a power of two, subnormals included, that somebody multiplies away for nothing. On sm_80 to sm_100 logic instructions
+// issue at half rate, so they are what is counted: 11 instructions for eight codes to f16, 15 to bf16.
+//
+// Plain functions on words, compiled for the host too; tests/gpu pins them on all codes. Where a target has an instruction
+// for the purpose, it is used; results are equal bit for bit.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "core/formats/elements.hpp"
+#include "core/formats/half.hpp"
+#include "core/macros.hpp"
+
+namespace fp4pa::sm80 {
+
+/// What e2m1_to_f16 multiplies values by: f16's bias less E2M1's.
+inline constexpr int kE2m1F16Log2 = -14;
+inline constexpr int kE2m1Bf16Log2 = -126;
+
+/// Eight codes, nibble n of q, to f16 times 2^-14: out[p] holds nibble p in its lower and nibble p + 4 in its upper half.
+///
+/// A byte at a time: sign to bit 7, the three magnitude bits to bits 3 to 1, which is the upper byte of an f16. Then bytes
+/// 0 and 2, or 1 and 3, go to the upper bytes of the two halves.
+FP4PA_FN void e2m1_to_f16(std::uint32_t q, std::uint32_t (&out)[4]) {
+  const std::uint32_t even = ((q << 4) & 0x80808080u) | ((q << 1) & 0x0e0e0e0eu);
+  const std::uint32_t odd = (q & 0x80808080u) | ((q >> 3) & 0x0e0e0e0eu);
+  out[0] = (even << 8) & 0xff00ff00u;
+  out[1] = (odd << 8) & 0xff00ff00u;
+  out[2] = even & 0xff00ff00u;
+  out[3] = odd & 0xff00ff00u;
+}
+
+/// The same to bf16, times 2^-126.
+FP4PA_FN void e2m1_to_bf16(std::uint32_t q, std::uint32_t (&out)[4]) {
+  constexpr std::uint32_t kSign = 0x80008000u;
+  constexpr std::uint32_t kMagnitude = 0x01c001c0u;
+  out[0] = ((q << 12) & kSign) | ((q << 6) & kMagnitude);
+  out[1] = ((q << 8) & kSign) | ((q << 2) & kMagnitude);
+  out[2] = ((q << 4) & kSign) | ((q >> 2) & kMagnitude);
+  out[3] = (q & kSign) | ((q >> 6) & kMagnitude);
+}
+
+/// Two E4M3 codes, in bits 7..0 and 15..8, to f16. Exact; NaN gives NaN.
+FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t pair) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint32_t out;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}" : "=r"(out) : "r"(pair));
+  return out;
+#elif defined(__CUDA_ARCH__)
+  // As E2M1: the bits moved are the value times 2^-8. NaN would come out as 480 * 2^-8.
+  const std::uint32_t spread = (pair & 0xffu) | ((pair & 0xff00u) << 8);
+  const std::uint32_t bits = ((spread & 0x00800080u) << 8) | ((spread & 0x007f007fu) << 7);
+  std::uint32_t out;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(bits), "r"(0x5c005c00u));  // 2^8
+  if ((spread & 0x7fu) == 0x7fu) out |= 0x7e00u;
+  if ((spread & 0x7f0000u) == 0x7f0000u) out |= 0x7e000000u;
+  return out;
+#else
+  const auto one = [](std::uint32_t code) {
+    return std::uint32_t{core::f32_to_f16(core::E4M3::decode(static_cast<std::uint8_t>(code)))};
+  };
+  return one(pair & 0xffu) | one((pair >> 8) & 0xffu) << 16;
+#endif
+}
+
+/// Byte `index` of a word as an E8M0 scale. 2^-127 (code 0) becomes as good as 0; 0xFF becomes NaN by the stray last bit,
+/// which changes every other value by less than f32 can tell from rounding.
+FP4PA_FN float e8m0_to_f32(std::uint32_t word, int index) {
+  const std::uint32_t moved = index == 0 ? word << 23 : index == 1 ? word << 15 : index == 2 ? word << 7 : word >> 1;
+  return std::bit_cast<float>((moved & 0x7f800000u) | 1u);
+}
+
+/// Byte `index` of two words as E8M0 scales in bf16; 2^-127 becomes 0 and NaN becomes infinity, see scale_bf16.
+FP4PA_FN std::uint32_t e8m0_to_bf16(std::uint32_t low, std::uint32_t high, int index) {
+  const std::uint32_t a = (low >> (8 * index)) & 0xffu;
+  const std::uint32_t b = (high >> (8 * index)) & 0xffu;
+  return a << 7 | b << 23;
+}
+
+/// Byte `index` of a word as an E4M3 scale in f32, sign ignored.
+FP4PA_FN float ue4m3_to_f32(std::uint32_t word, int index) {
+  const std::uint32_t half = e4m3_to_f16((word >> (8 * index)) & 0x7fu) & 0xffffu;
+#if defined(__CUDA_ARCH__)
+  float out;
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low;}" : "=f"(out) : "r"(half));
+  return out;
+#else
+  return core::f16_to_f32(static_cast<std::uint16_t>(half));
+#endif
+}
+
+namespace host {
+template <class F>
+inline std::uint32_t each_half(F&& f) {
+  return std::uint32_t{f(0)} | std::uint32_t{f(16)} << 16;
+}
+inline float f16(std::uint32_t x, int shift) { return core::f16_to_f32(static_cast<std::uint16_t>(x >> shift)); }
+inline float bf16(std::uint32_t x, int shift) { return core::bf16_to_f32(static_cast<std::uint16_t>(x >> shift)); }
+}  // namespace host
+
+/// a * b in each half.
+FP4PA_FN std::uint32_t multiply_f16(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t out;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+#else
+  return host::each_half([&](int s) { return core::f32_to_f16(host::f16(a, s) * host::f16(b, s)); });
+#endif
+}
+
+/// p * scale in each half of bf16, where a scale of infinity stands for NaN: p * scale + scale * 0.
+FP4PA_FN std::uint32_t scale_bf16(std::uint32_t p, std::uint32_t scale) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t nan;
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(nan) : "r"(scale), "r"(0u), "r"(0u));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(p), "r"(scale), "r"(nan));
+  return out;
+#else
+  return host::each_half([&](int s) {
+    return core::f32_to_bf16(host::bf16(p, s) * host::bf16(scale, s) + host::bf16(scale, s) * 0.0f);
+  });
+#endif
+}
+
+FP4PA_FN std::uint32_t pack_f16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t out;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+#else
+  return std::uint32_t{core::f32_to_f16(low)} | std::uint32_t{core::f32_to_f16(high)} << 16;
+#endif
+}
+FP4PA_FN std::uint32_t pack_bf16(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+#else
+  return std::uint32_t{core::f32_to_bf16(low)} | std::uint32_t{core::f32_to_bf16(high)} << 16;
+#endif
+}
+
+/// What is left of low and high after packing them: the second term of a query.
+FP4PA_FN std::uint32_t pack_f16_rest(float low, float high, std::uint32_t packed) {
+  return pack_f16(low - core::f16_to_f32(static_cast<std::uint16_t>(packed)),
+                  high - core::f16_to_f32(static_cast<std::uint16_t>(packed >> 16)));
+}
+FP4PA_FN std::uint32_t pack_bf16_rest(float low, float high, std::uint32_t packed) {
+  return pack_bf16(low - core::bf16_to_f32(static_cast<std::uint16_t>(packed)),
+                   high - core::bf16_to_f32(static_cast<std::uint16_t>(packed >> 16)));
+}
+
+/// 2^x to about 2 ulp; below 2^-126 the result is 0.
+FP4PA_FN float exp2_fast(float x) {
+#if defined(__CUDA_ARCH__)
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+#else
+  return std::exp2(x);
+#endif
+}
+
+}  // namespace fp4pa::sm80

@@ -1,0 +1,132 @@
+// A warp of sm_80 and later as an Exec (core/simt/exec.hpp): a lane region runs once, by every lane for itself.
+//
+// Source of the instructions: PTX ISA 9.0, "cp.async", "ldmatrix", "movmatrix", "redux.sync".
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "backends/sm80/mma.hpp"
+#include "core/simt/exec.hpp"
+
+namespace fp4pa::sm80 {
+
+class WarpExec {
+ public:
+  static constexpr int kLanes = 32;
+
+  struct Lane {
+    int id;
+  };
+  template <class T>
+  struct PerLane {
+    T value;
+    __device__ __forceinline__ T& operator[](Lane) { return value; }
+    __device__ __forceinline__ const T& operator[](Lane) const { return value; }
+  };
+
+  /// @param shared  the block's dynamic shared memory, aligned to 128 bytes
+  __device__ __forceinline__ explicit WarpExec(std::uint8_t* shared)
+      : shared_(shared),
+        base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+        lane_{static_cast<int>(threadIdx.x % kLanes)},
+        // The same in all lanes, which the compiler cannot see.
+        warp_(__shfl_sync(kAll, static_cast<int>(threadIdx.x / kLanes), 0)) {}
+
+  [[nodiscard]] __device__ __forceinline__ int warp() const { return warp_; }
+  [[nodiscard]] __device__ __forceinline__ int num_warps() const { return static_cast<int>(blockDim.x / kLanes); }
+
+  template <class F>
+  __device__ __forceinline__ void each_lane(F&& f) const {
+    f(lane_);
+  }
+
+  template <class T>
+  [[nodiscard]] __device__ __forceinline__ PerLane<T> shuffle_xor(const PerLane<T>& x, int mask) const {
+    return {__shfl_xor_sync(kAll, x.value, mask)};
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t reduce_max(const PerLane<std::uint32_t>& x) const {
+    return __reduce_max_sync(kAll, x.value);
+  }
+  template <class F>
+  [[nodiscard]] __device__ __forceinline__ bool any(F&& f) const {
+    return __any_sync(kAll, f(lane_)) != 0;
+  }
+
+  __device__ __forceinline__ void warp_barrier() const { __syncwarp(); }
+  __device__ __forceinline__ void block_barrier() const { __syncthreads(); }
+
+  template <class T>
+  __device__ __forceinline__ void store_shared(Lane, std::uint32_t offset, T value) const {
+    *reinterpret_cast<T*>(shared_ + offset) = value;
+  }
+  template <class T>
+  [[nodiscard]] __device__ __forceinline__ T load_shared(Lane, std::uint32_t offset) const {
+    return *reinterpret_cast<const T*>(shared_ + offset);
+  }
+  /// 16 bytes as four words.
+  __device__ __forceinline__ void load_shared_16(Lane, std::uint32_t offset, std::uint32_t (&words)[4]) const {
+    const uint4 x = *reinterpret_cast<const uint4*>(shared_ + offset);
+    words[0] = x.x;
+    words[1] = x.y;
+    words[2] = x.z;
+    words[3] = x.w;
+  }
+  template <class T>
+  [[nodiscard]] __device__ __forceinline__ T load_global(const void* from) const {
+    return __ldg(static_cast<const T*>(from));
+  }
+
+  /// cp.async.cg: past the first-level cache, since no byte is read twice. With a source size of 0 nothing is read.
+  __device__ __forceinline__ void copy_async_16(Lane, std::uint32_t to, const void* from, bool valid) const {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to), "l"(from), "r"(valid ? 16 : 0)
+                 : "memory");
+  }
+  __device__ __forceinline__ void copy_commit() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  template <int kNewest>
+  __device__ __forceinline__ void copy_wait() const {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kNewest) : "memory");
+  }
+
+  /// Four 8x8 matrices of 16-bit elements. Lane l gives the offset of row l % 8 of matrix l / 8; word m of a lane is row
+  /// lane / 4, columns 2 (lane % 4) and the next, of matrix m, or of its transpose.
+  template <bool kTransposed, class Offset, class Words>
+  __device__ __forceinline__ void load_matrix(Offset&& offset, Words&& words) const {
+    std::uint32_t(&w)[4] = words(lane_);
+    const std::uint32_t from = base_ + offset(lane_);
+    if constexpr (kTransposed) {
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                   : "r"(from));
+    } else {
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                   : "r"(from));
+    }
+  }
+
+  /// The transpose of an 8x8 matrix of 16-bit elements, held as load_matrix leaves it.
+  template <class Word>
+  __device__ __forceinline__ void transpose(Word&& word) const {
+    std::uint32_t& w = word(lane_);
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(w));
+  }
+
+  /// d += a b, each a function from a lane to its registers.
+  template <class Element, class D, class A, class B>
+  __device__ __forceinline__ void multiply(D&& d, A&& a, B&& b) const {
+    auto& sum = d(lane_);
+    MmaM16N8K16Instruction<Element>::mma(sum, a(lane_), b(lane_), sum);
+  }
+
+ private:
+  static constexpr unsigned kAll = 0xffffffffu;
+  std::uint8_t* shared_;
+  std::uint32_t base_;
+  Lane lane_;
+  int warp_;
+};
+
+static_assert(core::Exec<WarpExec>);
+
+}  // namespace fp4pa::sm80

@@ -1,0 +1,261 @@
+// S = Q K^T on a staged tile: keys are the rows of A, queries the columns of B.
+//
+// With keys in A a warp's sixteen-row instruction is full even when a KV head serves eight query heads or fewer, each code is
+// decoded once, and half as many accumulators are needed as with queries in A. The order of dims within a step is free:
+// a lane takes what one ldmatrix word gives it, and the query is laid out to match.
+//
+//   ldmatrix word of lane (g, t), octet o: key 8o + g, bytes 4t .. 4t+3 of a 16-byte chunk
+//   32 dims are four pairs of elements a lane, two a step; pair p's dims (pair_dim):
+//     E2M1    8t + p,  8t + p + 4       one chunk is 32 dims
+//     E4M3    16(p/2) + 4t + 2(p%2) + {0, 1}
+//     16-bit  8p + 2t + {0, 1}
+//
+// Scales: an E8M0 of 32 dims multiplies the f32 sum of its two steps, so that no scale however large or small can leave
+// f16's range. NVFP4's E4M3 is multiplied into the decoded f16, exactly: six bits within f16's range. A scale per token
+// multiplies the whole sum.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/convert.hpp"
+#include "core/atom/element.hpp"
+#include "core/simt/key_stream.hpp"
+#include "core/simt/query.hpp"
+
+namespace fp4pa::sm80 {
+
+using core::KvKind;
+
+/// NVFP4's operands are value * 2^-7: decoded at 2^-14, and the scale at 2^7, the most that keeps 448 in f16.
+inline constexpr int kNvfp4Log2 = -7;
+inline constexpr std::uint32_t kNvfp4ScaleUnit = 0x58005800u;  // 2^7 in both halves
+
+[[nodiscard]] FP4PA_FN constexpr bool key_is_bf16(KvKind kind) { return kind == KvKind::kBf16; }
+
+[[nodiscard]] FP4PA_FN constexpr core::QueryForm key_query_form(KvKind kind) {
+  switch (kind) {
+    // 2^10 leaves an f16 24 binades below a row's largest element, and sums of 256 products far from f32's end.
+    case KvKind::kMxfp4:
+    case KvKind::kPerToken: return {10, 16384.0f, false};
+    case KvKind::kNvfp4: return {10, 128.0f, false};
+    case KvKind::kBf16: return {core::QueryForm::kAsIs, 1.0f, true};
+    default: return {10, 1.0f, false};
+  }
+}
+
+/// Dim, within 32, of half `half` of pair `p` of the lanes with lane % 4 == t.
+[[nodiscard]] FP4PA_FN constexpr int pair_dim(KvKind kind, int t, int p, int half) {
+  if (core::is_fp4(kind)) return 8 * t + p + 4 * half;
+  if (kind == KvKind::kFp8) return 16 * (p / 2) + 4 * t + 2 * (p % 2) + half;
+  return 8 * p + 2 * t + half;
+}
+
+/// Byte offset of row `row` of a tile of codes whose rows have `chunks` chunks, with the row's swizzle; chunk c is at
+/// chunk_offset of it.
+[[nodiscard]] FP4PA_FN constexpr int swizzle_bits(int row, int chunks) {
+  // Eight rows that one ldmatrix phase reads fall into the eight 16-byte columns of shared memory, and so do two or four
+  // rows read side by side: the row's bits, reversed.
+  const int reversed = ((row & 1) << 2) | (row & 2) | ((row >> 2) & 1);
+  return reversed & ((chunks < 8 ? chunks : 8) - 1);
+}
+[[nodiscard]] FP4PA_FN std::uint32_t row_offset(std::uint32_t tile, int row, int chunks) {
+  return tile + static_cast<std::uint32_t>((row * chunks + swizzle_bits(row, chunks)) * core::kChunkBytes);
+}
+[[nodiscard]] FP4PA_FN std::uint32_t chunk_offset(std::uint32_t row, int chunk) {
+  return (row ^ static_cast<std::uint32_t>((chunk & 7) * core::kChunkBytes)) +
+         static_cast<std::uint32_t>((chunk & ~7) * core::kChunkBytes);
+}
+
+/// Words of one chunk to operand pairs; `pairs` is what 32 dims of a row (or a column) become.
+template <KvKind kKind, bool kBf16>
+FP4PA_FN void decode_word(std::uint32_t word, int chunk, bool transposed, std::uint32_t (&pairs)[4]) {
+  if constexpr (core::is_fp4(kKind)) {
+    if constexpr (kBf16) {
+      e2m1_to_bf16(word, pairs);
+    } else {
+      e2m1_to_f16(word, pairs);
+    }
+  } else if constexpr (kKind == KvKind::kFp8) {
+    // Transposed, the halves are two tokens and their bytes two dims.
+    const std::uint32_t low = transposed ? (word & 0xffu) | ((word >> 8) & 0xff00u) : word & 0xffffu;
+    const std::uint32_t high = transposed ? ((word >> 8) & 0xffu) | ((word >> 16) & 0xff00u) : word >> 16;
+    pairs[2 * chunk] = e4m3_to_f16(low);
+    pairs[2 * chunk + 1] = e4m3_to_f16(high);
+  } else {
+    pairs[chunk] = word;
+  }
+}
+
+template <class Shim>
+struct KeyProduct {
+  static constexpr core::SimtConfig kConfig = Shim::kConfig;
+  using E = typename Shim::Exec;
+  using Lane = typename E::Lane;
+  template <class T>
+  using PerLane = typename E::template PerLane<T>;
+  static constexpr int kRowTiles = kConfig.row_tiles;
+  static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
+
+  template <KvKind kKind, class Stream, class Scores>
+  FP4PA_FN static void multiply(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
+                                int terms, Scores& scores) {
+    FP4PA_UNROLL
+    for (int strip = 0; strip < kConfig.tile_keys / 32; ++strip) {
+      multiply_strip<kKind>(exec, stream, strip, query, registers, terms, scores);
+    }
+  }
+
+ private:
+  template <KvKind kKind>
+  static constexpr int kScaleWords = core::round_up_to(core::key_scale_bytes(kKind, kConfig.head_dim), 4) / 4;
+
+  /// Scale words of the keys a lane needs: in A its rows g of octets 0 to 3.
+  template <KvKind kKind>
+  struct Scales {
+    std::uint32_t word[4][kScaleWords<kKind> > 0 ? kScaleWords<kKind> : 1];
+  };
+
+  /// 32 keys against all queries: two instructions' rows.
+  template <KvKind kKind, class Stream, class Scores>
+  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, std::uint32_t query, const auto& registers,
+                                      int terms, Scores& scores) {
+    using Element = std::conditional_t<key_is_bf16(kKind), core::BF16, core::F16>;
+    constexpr int kChunks = 4 / core::per_halfword(kKind);
+    const core::TileLayout layout = stream.layout();
+    const std::uint32_t tile = stream.tile_offset();
+
+    PerLane<std::uint32_t> row;
+    PerLane<Scales<kKind>> scales;
+    exec.each_lane([&](Lane lane) {
+      row[lane] = row_offset(tile, strip * 32 + lane.id, layout.k_chunks);
+      FP4PA_UNROLL
+      for (int o = 0; o < 4; ++o) {
+        const int key = strip * 32 + 8 * o + lane.id / 4;
+        FP4PA_UNROLL
+        for (int w = 0; w < kScaleWords<kKind>; ++w) {
+          const std::uint32_t at = tile + layout.k_scales + key * layout.k_scale_pitch + 4 * w;
+          const bool there = kConfig.exact_head_dim || 4 * w < layout.k_scale_pitch;
+          scales[lane].word[o][w] = there ? exec.template load_shared<std::uint32_t>(lane, at) : 0;
+        }
+      }
+      FP4PA_UNROLL
+      for (int m = 0; m < 2; ++m) {
+        FP4PA_UNROLL
+        for (int nt = 0; nt < kRowTiles; ++nt) {
+          FP4PA_UNROLL
+          for (int v = 0; v < 4; ++v) scores[lane][2 * strip + m][nt][v] = 0.0f;
+        }
+      }
+    });
+
+    FP4PA_UNROLL
+    for (int block = 0; block < kBlocks; ++block) {
+      if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
+      PerLane<std::uint32_t[4][4]> pairs;  // [octet][pair]
+      FP4PA_UNROLL
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        PerLane<std::uint32_t[4]> words;
+        exec.template load_matrix<false>([&](Lane lane) { return chunk_offset(row[lane], block * kChunks + chunk); },
+                                         [&](Lane lane) -> auto& { return words[lane]; });
+        exec.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int o = 0; o < 4; ++o) decode_word<kKind, false>(words[lane][o], chunk, false, pairs[lane][o]);
+        });
+      }
+      if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, block, pairs);
+
+      if constexpr (kKind == KvKind::kMxfp4) {
+        PerLane<float[2][kRowTiles][4]> part;
+        exec.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int i = 0; i < 2 * kRowTiles * 4; ++i) part[lane][i / (kRowTiles * 4)][i / 4 % kRowTiles][i % 4] = 0.0f;
+        });
+        multiply_block<Element>(exec, stream, query, registers, terms, block, pairs,
+                                [&](Lane lane, int m, int nt) -> auto& { return part[lane][m][nt]; });
+        exec.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int i = 0; i < 2 * kRowTiles * 4; ++i) {
+            const int m = i / (kRowTiles * 4);
+            const int nt = i / 4 % kRowTiles;
+            const int v = i % 4;
+            const float s = e8m0_to_f32(scales[lane].word[2 * m + v / 2][block / 4], block % 4);
+            float& sum = scores[lane][2 * strip + m][nt][v];
+            sum = ::fmaf(s, part[lane][m][nt][v], sum);
+          }
+        });
+      } else {
+        multiply_block<Element>(exec, stream, query, registers, terms, block, pairs, [&](Lane lane, int m, int nt) -> auto& {
+          return scores[lane][2 * strip + m][nt];
+        });
+      }
+    }
+    if constexpr (kKind == KvKind::kPerToken) {
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 2 * kRowTiles * 4; ++i) {
+          const int m = i / (kRowTiles * 4);
+          const int v = i % 4;
+          scores[lane][2 * strip + m][i / 4 % kRowTiles][v] *= e8m0_to_f32(scales[lane].word[2 * m + v / 2][0], 0);
+        }
+      });
+    }
+  }
+
+  /// 32 decoded dims of 32 keys times the query, one term after the other.
+  /// @param sum  from (lane, half of the strip, row tile) to four sums
+  template <class Element, class Stream, class Sum>
+  FP4PA_FN static void multiply_block(E& exec, const Stream& stream, std::uint32_t query, const auto& registers, int terms,
+                                      int block, PerLane<std::uint32_t[4][4]>& pairs, Sum&& sum) {
+    PerLane<std::uint32_t[kRowTiles][4]> q;
+    exec.each_lane([&](Lane lane) { Shim::query_block(exec, lane, query, registers[lane], block, stream.head_dim(), q[lane]); });
+    multiply_term<Element>(exec, pairs, q, sum);
+    if (terms > 1) {
+      exec.each_lane([&](Lane lane) { Shim::second_term(exec, lane, query, block, stream.head_dim(), q[lane]); });
+      multiply_term<Element>(exec, pairs, q, sum);
+    }
+  }
+
+  template <class Element, class Sum>
+  FP4PA_FN static void multiply_term(E& exec, PerLane<std::uint32_t[4][4]>& pairs, PerLane<std::uint32_t[kRowTiles][4]>& q,
+                                     Sum&& sum) {
+    FP4PA_UNROLL
+    for (int m = 0; m < 2; ++m) {
+      FP4PA_UNROLL
+      for (int step = 0; step < 2; ++step) {
+        PerLane<std::uint32_t[4]> a;
+        exec.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int i = 0; i < 4; ++i) a[lane][i] = pairs[lane][2 * m + i % 2][2 * step + i / 2];
+        });
+        FP4PA_UNROLL
+        for (int nt = 0; nt < kRowTiles; ++nt) {
+          PerLane<std::uint32_t[2]> b;
+          exec.each_lane([&](Lane lane) {
+            b[lane][0] = q[lane][nt][2 * step];
+            b[lane][1] = q[lane][nt][2 * step + 1];
+          });
+          exec.template multiply<Element>([&](Lane lane) -> auto& { return sum(lane, m, nt); },
+                                          [&](Lane lane) -> auto& { return a[lane]; },
+                                          [&](Lane lane) -> auto& { return b[lane]; });
+        }
+      }
+    }
+  }
+
+  /// A lane's eight dims of a block are half of a group of 16.
+  FP4PA_FN static void scale_pairs(E& exec, const PerLane<Scales<KvKind::kNvfp4>>& scales, int block,
+                                   PerLane<std::uint32_t[4][4]>& pairs) {
+    exec.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int o = 0; o < 4; ++o) {
+        const std::uint32_t two = scales[lane].word[o][block / 2] >> (16 * (block % 2));
+        const std::uint32_t sf = (lane.id % 4 < 2 ? two : two >> 8) & 0x7fu;
+        const std::uint32_t factor = multiply_f16(e4m3_to_f16(sf | sf << 8), kNvfp4ScaleUnit);
+        FP4PA_UNROLL
+        for (int p = 0; p < 4; ++p) pairs[lane][o][p] = multiply_f16(pairs[lane][o][p], factor);
+      }
+    });
+  }
+};
+
+}  // namespace fp4pa::sm80

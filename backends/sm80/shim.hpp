@@ -1,0 +1,120 @@
+// sm_80 to sm_100 as a shim of the SIMT back end: E2M1 decoded in registers, f16 and bf16 mma.sync.
+//
+// Exec is a parameter so that a host can run the very same shim lane by lane (tests/gpu, backends/emulator).
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/atoms.hpp"
+#include "backends/sm80/key_product.hpp"
+#include "backends/sm80/value_product.hpp"
+#include "core/simt/tile_backend.hpp"
+
+namespace fp4pa::sm80 {
+
+template <core::SimtConfig kShape, class Executor>
+struct Shim {
+  static constexpr core::SimtConfig kConfig = kShape;
+  using Exec = Executor;
+  using Lane = typename Exec::Lane;
+  template <class T>
+  using PerLane = typename Exec::template PerLane<T>;
+
+  // f16 and bf16 have the same maps; the product picks the instruction by its operands.
+  using ScoreAtom = core::ScoreAtom<MmaM16N8K16<core::F16>, core::Operand::kB>;
+  using OutputAtom = core::OutputAtom<MmaM16N8K16<core::F16>, core::Operand::kB>;
+
+  static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
+  static constexpr int kQueryWords = kBlocks * kConfig.row_tiles * 4;
+  /// A short query stays in registers; a longer one, or one whose keys need the registers themselves, is read from shared
+  /// memory block by block.
+  static constexpr bool kQueryInRegisters = kConfig.exact_head_dim && kQueryWords <= 16 && core::is_fp4(kConfig.k[0]);
+  using QueryRegisters = std::uint32_t[kQueryInRegisters ? kBlocks : 1][kConfig.row_tiles][4];
+
+  FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
+  FP4PA_FN static float exp2(float x) { return exp2_fast(x); }
+  FP4PA_FN static core::QueryForm query_form(KvKind kind) { return key_query_form(kind); }
+  FP4PA_FN static int dim_order(KvKind kind) { return core::per_halfword(kind); }
+  FP4PA_FN static int output_dim(int order, int m, int lane, int v) { return value_output_dim(order, m, lane, v); }
+
+  // The query in shared memory: [term][row tile][block of 32 dims][lane][pair], 16 bytes a lane, which is what B's lane
+  // 4 (row % 8) + t takes in one load.
+  FP4PA_FN static std::uint32_t query_address(std::uint32_t query, int head_dim, int tile, int block, int lane) {
+    return query + static_cast<std::uint32_t>(((tile * (head_dim / core::kDimBlock) + block) * Exec::kLanes + lane) * 16);
+  }
+
+  [[nodiscard]] FP4PA_FN static int term_bytes(int head_dim) { return kConfig.row_tiles * 8 * head_dim * 2; }
+
+  /// Rounds one row from f32 in `scratch` to the sum of `terms` operands.
+  FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
+                                       int head_dim, float multiplier, int terms) {
+    exec.each_lane([&](Lane lane) {
+      for (int i = lane.id; i < head_dim / 2; i += Exec::kLanes) {
+        const int block = i / 16;
+        const int t = i / 4 % 4;
+        const int p = i % 4;
+        const auto element = [&](int half) {
+          const int dim = block * core::kDimBlock + pair_dim(kind, t, p, half);
+          return exec.template load_shared<float>(lane, scratch + 4 * dim) * multiplier;
+        };
+        const float low = element(0);
+        const float high = element(1);
+        const std::uint32_t word = key_is_bf16(kind) ? pack_bf16(low, high) : pack_f16(low, high);
+        const std::uint32_t at = query_address(query, head_dim, row / 8, block, row % 8 * 4 + t) + 4 * p;
+        exec.template store_shared<std::uint32_t>(lane, at, word);
+        if (terms == 1) continue;
+        const std::uint32_t rest = key_is_bf16(kind) ? pack_bf16_rest(low, high, word) : pack_f16_rest(low, high, word);
+        exec.template store_shared<std::uint32_t>(lane, at + term_bytes(head_dim), rest);
+      }
+    });
+  }
+
+  FP4PA_FN static void load_query_registers(Exec& exec, std::uint32_t query, int head_dim,
+                                            PerLane<QueryRegisters>& registers) {
+    if constexpr (kQueryInRegisters) {
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kBlocks * kConfig.row_tiles; ++i) {
+          const int tile = i % kConfig.row_tiles;
+          const int block = i / kConfig.row_tiles;
+          exec.load_shared_16(lane, query_address(query, head_dim, tile, block, lane.id), registers[lane][block][tile]);
+        }
+      });
+    }
+  }
+
+  /// One block of dims of the query's first term.
+  FP4PA_FN static void query_block(Exec& exec, Lane lane, std::uint32_t query, const QueryRegisters& registers, int block,
+                                   int head_dim, std::uint32_t (&out)[kConfig.row_tiles][4]) {
+    FP4PA_UNROLL
+    for (int tile = 0; tile < kConfig.row_tiles; ++tile) {
+      if constexpr (kQueryInRegisters) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) out[tile][i] = registers[block][tile][i];
+      } else {
+        exec.load_shared_16(lane, query_address(query, head_dim, tile, block, lane.id), out[tile]);
+      }
+    }
+  }
+
+  FP4PA_FN static void second_term(Exec& exec, Lane lane, std::uint32_t query, int block, int head_dim,
+                                   std::uint32_t (&out)[kConfig.row_tiles][4]) {
+    FP4PA_UNROLL
+    for (int tile = 0; tile < kConfig.row_tiles; ++tile) {
+      exec.load_shared_16(lane, query_address(query + term_bytes(head_dim), head_dim, tile, block, lane.id), out[tile]);
+    }
+  }
+
+  template <KvKind kKind, class Stream, class Scores>
+  FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query,
+                                 const PerLane<QueryRegisters>& registers, int terms, Scores& scores) {
+    KeyProduct<Shim>::template multiply<kKind>(exec, stream, query, registers, terms, scores);
+  }
+  template <KvKind kKind, class Backend, class Stream, class Scores>
+  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, const Stream& stream, const Scores& p,
+                                         typename Backend::Output& output) {
+    ValueProduct<Shim>::template multiply<kKind>(exec, backend, stream, p, output);
+  }
+};
+
+}  // namespace fp4pa::sm80

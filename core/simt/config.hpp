@@ -1,0 +1,38 @@
+// The shape of one instance of the SIMT back end, as one structural constant: what a kernel is compiled for.
+#pragma once
+
+#include "core/simt/kv_kind.hpp"
+
+namespace fp4pa::core {
+
+/// How the warps of a block share the work.
+enum class WarpsDivide : std::int32_t {
+  kKeys,  // decode: every warp sees all rows and its own tiles of keys; no block barrier until the end
+  kRows,  // prefill: every warp has its own rows; tiles of keys are staged once for the block
+};
+
+struct SimtConfig {
+  KvKind k[2];         // per segment
+  KvKind v[2];
+  int segments;
+  int head_dim;        // the only one, or with exact_head_dim false the largest
+  bool exact_head_dim;
+  int row_tiles;       // query tiles of the atom that a warp holds
+  WarpsDivide divide;
+  int warps;           // of a block; when keys are divided, the most
+  int blocks;          // resident on a multiprocessor, for which registers are allotted
+  int tile_keys;       // keys of a tile of scores, a multiple of 32
+  int stages[2];       // per segment: tiles in shared memory, the current one included; 1 only without scales
+};
+
+[[nodiscard]] FP4PA_FN constexpr bool divides_rows(const SimtConfig& c) { return c.divide == WarpsDivide::kRows; }
+
+/// Query rows of a work item, for atoms of `atom_queries` query rows.
+[[nodiscard]] FP4PA_FN constexpr int tile_rows(const SimtConfig& c, int atom_queries) {
+  return c.row_tiles * atom_queries * (divides_rows(c) ? c.warps : 1);
+}
+
+/// head_dim is handled in blocks of this many elements: MXFP4's group, and the divisor of every head_dim.
+inline constexpr int kDimBlock = 32;
+
+}  // namespace fp4pa::core

@@ -1,0 +1,192 @@
+// The end of a work item on the SIMT back end: row sums completed, the warps' results merged, results stored.
+//
+// Warps that divided the keys hold states of the same rows relative to their own maxima. They exchange states first, so that
+// each can bring its output to the common maximum, and warp 0 then adds up the outputs in the order of the warps: the sum does
+// not depend on who was faster.
+#pragma once
+
+#include "core/paging/plain_row.hpp"
+#include "core/simt/tile_backend.hpp"
+
+namespace fp4pa::core {
+
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum, Output& output) {
+  reduce_peers(sum, [](float a, float b) { return a + b; });
+  set_unit(output, 1.0f, 0);
+  if constexpr (!divides_rows(kConfig)) {
+    if (exec_.num_warps() > 1) merge_warps(max, sum, output);
+  }
+}
+
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::merge_warps(RowVector& max, RowVector& sum, Output& output) {
+  // Warps may have ended in different segments. Zeros lie in every order.
+  constexpr KvKind kLast = kConfig.v[kSegments - 1];
+  adopt_order(output, Shim::dim_order(is_any(kLast) ? kv_kind(p_.segments[kSegments - 1].v) : kLast));
+
+  constexpr int kStates = kOutputRegisters * E::kLanes * 4;  // states lie behind the accumulators
+  const auto area = [&](int warp) { return static_cast<std::uint32_t>(layout_.stages + warp * layout_.team_bytes); };
+  exec_.template copy_wait<0>();
+  exec_.block_barrier();
+  exec_.each_lane([&](Lane lane) {
+    if (!first_peer(lane)) return;
+    FP4PA_UNROLL
+    for (int s = 0; s < kRowSlots; ++s) {
+      const std::uint32_t at = area(exec_.warp()) + kStates + 8 * row(lane, s);
+      exec_.template store_shared<float>(lane, at, max.value[lane][s]);
+      exec_.template store_shared<float>(lane, at + 4, sum.value[lane][s]);
+    }
+  });
+  exec_.block_barrier();
+
+  RowVector weight;
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_UNROLL
+    for (int s = 0; s < kRowSlots; ++s) {
+      const std::uint32_t at = kStates + 8 * row(lane, s);
+      float common = kMinusInf;
+      for (int w = 0; w < exec_.num_warps(); ++w) {
+        common = ::fmaxf(common, exec_.template load_shared<float>(lane, area(w) + at));
+      }
+      float total = 0.0f;
+      for (int w = 0; w < exec_.num_warps(); ++w) {
+        total += exec_.template load_shared<float>(lane, area(w) + at + 4) *
+                 rescale(exec_.template load_shared<float>(lane, area(w) + at), common);
+      }
+      weight.value[lane][s] = rescale(max.value[lane][s], common);
+      max.value[lane][s] = common;
+      sum.value[lane][s] = total;
+    }
+  });
+  scale_rows(output, weight);
+
+  const auto at = [&](Lane lane, int tile, int nt, int v) {
+    return static_cast<std::uint32_t>((((tile * kRowTiles + nt) * kOutputValues + v) * E::kLanes + lane.id) * 4);
+  };
+  if (exec_.warp() != 0) {
+    each_output(output, [&](float& value, Lane lane, int tile, int nt, int v) {
+      exec_.template store_shared<float>(lane, area(exec_.warp()) + at(lane, tile, nt, v), value);
+    });
+  }
+  exec_.block_barrier();
+  if (exec_.warp() != 0) return;
+  for (int w = 1; w < exec_.num_warps(); ++w) {
+    each_output(output, [&](float& value, Lane lane, int tile, int nt, int v) {
+      value += exec_.template load_shared<float>(lane, area(w) + at(lane, tile, nt, v));
+    });
+  }
+}
+
+/// Brings the output into another order of dims, 32 dims of one query tile at a time through the warp's scratch.
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) const {
+  if (output.order == order) return;
+  const int old = output.order;
+  output.order = order;
+  if (old == 0) return;
+  constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
+  static_assert(kDimBlock * kQueries * 4 <= kScratchBytes);
+  const auto at = [&](Lane lane, int of, int m, int v) {
+    const int dim = Shim::output_dim(of, m, lane.id, v);
+    return static_cast<std::uint32_t>(scratch_offset() + (OutputSlots::query(lane.id, v) * kDimBlock + dim) * 4);
+  };
+  FP4PA_UNROLL
+  for (int block = 0; block < kConfig.head_dim / kDimBlock; ++block) {
+    FP4PA_UNROLL
+    for (int nt = 0; nt < kRowTiles; ++nt) {
+      exec_.warp_barrier();
+      exec_.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int m = 0; m < kTiles; ++m) {
+          FP4PA_UNROLL
+          for (int v = 0; v < kOutputValues; ++v) {
+            exec_.template store_shared<float>(lane, at(lane, old, m, v), output.value[lane][block * kTiles + m][nt][v]);
+          }
+        }
+      });
+      exec_.warp_barrier();
+      exec_.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int m = 0; m < kTiles; ++m) {
+          FP4PA_UNROLL
+          for (int v = 0; v < kOutputValues; ++v) {
+            output.value[lane][block * kTiles + m][nt][v] = exec_.template load_shared<float>(lane, at(lane, order, m, v));
+          }
+        }
+      });
+    }
+  }
+}
+
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::store_output(const RowMap& rows, const Output& output) const {
+  if (!holds_result()) return;
+  constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_UNROLL
+    for (int nt = 0; nt < kRowTiles; ++nt) {
+      FP4PA_UNROLL
+      for (int v = 0; v < kOutputValues; ++v) {
+        const int r = row_base() + nt * kQueries + OutputSlots::query(lane.id, v);
+        if (r >= num_rows_) continue;
+        const std::int64_t first = rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
+        FP4PA_UNROLL
+        for (int tile = 0; tile < kDimTiles; ++tile) {
+          const int block = tile / kTiles * kDimBlock;
+          if (block >= head_dim()) continue;
+          const int dim = block + Shim::output_dim(output.order, tile % kTiles, lane.id, v);
+          store_plain_row(&output.value[lane][tile][nt][v], 1, p_.o.dtype,
+                          element_address(p_.o.data, p_.o.dtype, first + dim));
+        }
+      }
+    }
+  });
+}
+
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::store_lse(const RowMap& rows, const RowVector& lse) const {
+  if (!holds_result()) return;
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_UNROLL
+    for (int s = 0; s < kRowSlots; ++s) {
+      const int r = row(lane, s);
+      if (first_peer(lane) && r < num_rows_) p_.lse[rows.token(r) * p_.num_q_heads + rows.head(r)] = lse.value[lane][s];
+    }
+  });
+}
+
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const Output& output, const RowVector& max,
+                                                   const RowVector& sum) const {
+  if (!holds_result()) return;
+  constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
+  const std::int64_t first = item.partial_slot * p_.partition.tile_rows;
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_UNROLL
+    for (int s = 0; s < kRowSlots; ++s) {
+      const int r = row(lane, s);
+      if (!first_peer(lane) || r >= num_rows_) continue;
+      p_.partial_state[2 * (first + r)] = max.value[lane][s];
+      p_.partial_state[2 * (first + r) + 1] = sum.value[lane][s];
+    }
+    FP4PA_UNROLL
+    for (int nt = 0; nt < kRowTiles; ++nt) {
+      FP4PA_UNROLL
+      for (int v = 0; v < kOutputValues; ++v) {
+        const int r = row_base() + nt * kQueries + OutputSlots::query(lane.id, v);
+        if (r >= num_rows_) continue;
+        float* const out = p_.partial_output + (first + r) * p_.head_dim;
+        FP4PA_UNROLL
+        for (int tile = 0; tile < kDimTiles; ++tile) {
+          const int block = tile / kTiles * kDimBlock;
+          if (block < head_dim()) {
+            out[block + Shim::output_dim(output.order, tile % kTiles, lane.id, v)] = output.value[lane][tile][nt][v];
+          }
+        }
+      }
+    }
+  });
+}
+
+}  // namespace fp4pa::core

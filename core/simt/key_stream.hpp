@@ -1,0 +1,346 @@
+// The keys of one segment on their way from the pages of a pool to shared memory, tile by tile.
+//
+// A team (a warp with tiles of its own, or the block) keeps `stages` tiles under way. Three things must be known before a
+// row can be copied: its page, its address, and that it exists; and each is asked for one tile ahead, so that no load is
+// waited for in the loop:
+//
+//   release of tile n, which makes room for tile m = n + stages:
+//     scales of tile m-1, loaded into registers last time   -> shared memory
+//     page ids of tile m, loaded last time                  -> addresses of its rows, into shared memory
+//     scales of tile m, page ids of tile m+1                -> asked for
+//     barrier of the team; codes of tile m                  -> asynchronous copies, zeros for keys past the end
+//
+// Rows that do not exist are zeros, codes and scales: what an unused slot of a page holds never enters a product.
+// Scales pass through registers because a row of them may be as short as one byte, at any address.
+#pragma once
+
+#include <cstdint>
+
+#include "core/attention/tile_backend.hpp"
+#include "core/paging/two_tier.hpp"
+#include "core/simt/exec.hpp"
+#include "core/simt/shared_layout.hpp"
+
+namespace fp4pa::core {
+
+/// Which tiles a team walks, and which keys they hold.
+struct TileWalk {
+  KeyRange range;
+  std::int32_t first;   // key (or, in pieces, piece) of tile 0
+  std::int32_t width;   // keys of a tile
+  PageCut pieces;       // group 0: tiles are plain runs of keys
+
+  /// Plain tiles of `width` keys. With scales along tokens every piece of 16 keys must lie within one row of scales: pieces
+  /// then begin where 16 divides the position in the page. A first tile may so begin before the range, with keys
+  /// that no row of the item sees. Pages that 16 does not divide are walked a piece at a time, cut at the range.
+  FP4PA_FN static TileWalk make(KeyRange range, std::int32_t width, std::int32_t page_size, bool scales_along_tokens) {
+    TileWalk w{range, range.begin, width, {page_size, 0}};
+    if (!scales_along_tokens) return w;
+    if (page_size % kScalePiece == 0) {
+      w.first = range.begin / kScalePiece * kScalePiece;
+      return w;
+    }
+    w.pieces.group = kScalePiece;
+    const std::int32_t row = range.begin % page_size;
+    w.first = static_cast<std::int32_t>(w.pieces.piece_of(range.begin - row % kScalePiece));
+    return w;
+  }
+  [[nodiscard]] FP4PA_FN KeyRange tile(std::int32_t index) const {
+    if (pieces.group == 0) {
+      const std::int32_t begin = first + index * width;
+      return {begin, begin + width < range.end ? begin + width : range.end};
+    }
+    std::int32_t begin = pieces.first_token(first + index);
+    std::int32_t end = begin + pieces.tokens(first + index);
+    if (begin < range.begin) begin = range.begin;
+    if (end > range.end) end = range.end;
+    return {begin, end};
+  }
+};
+
+/// Little-endian words of `bytes` bytes at any address.
+template <int kWords, class E>
+FP4PA_FN void load_scale_words(E& exec, const std::uint8_t* from, int bytes, bool aligned, std::uint32_t (&words)[kWords]) {
+  FP4PA_UNROLL
+  for (int w = 0; w < kWords; ++w) {
+    words[w] = 0;
+    if (4 * w >= bytes) continue;
+    if (aligned) {
+      words[w] = exec.template load_global<std::uint32_t>(from + 4 * w);
+    } else {
+      FP4PA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        if (4 * w + i < bytes) {
+          words[w] |= std::uint32_t{exec.template load_global<std::uint8_t>(from + 4 * w + i)} << (8 * i);
+        }
+      }
+    }
+  }
+}
+
+/// Whether all scale rows of a tensor begin on words and are whole words long.
+[[nodiscard]] FP4PA_FN bool scales_are_words(const TensorView& view, int bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(view.scales);
+  return ((address | view.scale_page_stride | view.scale_token_stride | view.scale_head_stride | bytes) & 3) == 0;
+}
+
+/// @tparam Shim  config, Exec, swizzle
+template <class Shim, std::int32_t S>
+class KeyStreamOf {
+  static constexpr SimtConfig kConfig = Shim::kConfig;
+  static constexpr bool kBlockTeam = divides_rows(kConfig);
+  using E = typename Shim::Exec;
+  template <class T>
+  using PerLane = typename E::template PerLane<T>;
+  using Lane = typename E::Lane;
+
+  static constexpr int kTileKeys = kConfig.tile_keys;
+  static constexpr int kStages = kConfig.stages[S];
+  static constexpr int kThreads = E::kLanes * (kBlockTeam ? kConfig.warps : 1);
+  static constexpr int kOwned = (kTileKeys + kThreads - 1) / kThreads;  // keys that a thread looks up
+  static constexpr KvKind kKKind = kConfig.k[S];
+  static constexpr KvKind kVKind = kConfig.v[S];
+  // Scale words of a key at most; and words of a thread's share of the rows along tokens.
+  static constexpr int words_of(KvKind k) {
+    return k == KvKind::kAny ? round_up_to(kConfig.head_dim / 16, 4) / 4
+                             : round_up_to(key_scale_bytes(k, kConfig.head_dim), 4) / 4;  // none in a recent tier
+  }
+  static constexpr int kTokenWords =
+      kVKind == KvKind::kAny || along_tokens(kVKind)
+          ? (kTileKeys / kScalePiece * kConfig.head_dim / 4 + kThreads - 1) / kThreads
+          : 0;
+  static constexpr int at_least_one(int n) { return n > 0 ? n : 1; }
+  static constexpr int kKWords = words_of(kKKind);
+  static constexpr int kVWords = words_of(kVKind);
+
+  // A tile's scales reach shared memory one release after its codes were asked for.
+  static_assert(kStages >= 2 || (kKWords == 0 && kVWords == 0 && kTokenWords == 0));
+
+  struct Pending {
+    std::int32_t page[kOwned];
+    std::uint32_t k[kOwned][at_least_one(kKWords)];
+    std::uint32_t v[kOwned][at_least_one(kVWords)];
+    std::uint32_t tokens[at_least_one(kTokenWords)];
+  };
+
+ public:
+  FP4PA_FN KeyStreamOf(E& exec, const Segment& segment, const WorkItem& item, KeyRange range, int head_dim,
+                       std::uint32_t stages, std::uint32_t addresses)
+      : exec_(exec),
+        segment_(segment),
+        seq_(item.seq),
+        head_(item.kv_head),
+        head_dim_(head_dim),
+        k_kind_(kv_kind(segment.k)),
+        v_kind_(kv_kind(segment.v)),
+        layout_(tile_layout(k_kind(), v_kind(), this->head_dim(), kTileKeys)),
+        walk_(TileWalk::make(range, kTileKeys, segment.page_size, along_tokens(v_kind()))),
+        stages_(stages),
+        addresses_(addresses),
+        index_(kBlockTeam ? 0 : exec.warp()) {
+    const int k_bytes = key_scale_bytes(k_kind(), this->head_dim());
+    const int v_bytes = along_tokens(v_kind()) ? this->head_dim() : key_scale_bytes(v_kind(), this->head_dim());
+    k_words_ = scales_are_words(segment.k, k_bytes);
+    v_words_ = scales_are_words(segment.v, v_bytes);
+    look_up_pages(index_);
+    for (int s = 0; s < kStages; ++s) {
+      if (s > 0) team_barrier();  // before the addresses of the tile before are overwritten
+      stage(index_ + s * step(), s, s > 0);
+    }
+  }
+
+  [[nodiscard]] FP4PA_FN bool done() const { return empty(index_); }
+  [[nodiscard]] FP4PA_FN KeyRange keys() const { return walk_.tile(index_); }
+
+  FP4PA_FN void wait() {
+    exec_.template copy_wait<kStages - 1>();
+    team_barrier();
+  }
+  FP4PA_FN void release() {
+    // Whoever is late may still be reading the slot: the barrier in stage() comes before the copies.
+    stage(index_ + kStages * step(), slot_, true);
+    index_ += step();
+    slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
+  }
+
+  // What the products read.
+  [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return slot_offset(slot_); }
+  // Constants where the instance fixes them.
+  [[nodiscard]] FP4PA_FN TileLayout layout() const {
+    if constexpr (kConfig.exact_head_dim && !is_any(kKKind) && !is_any(kVKind)) {
+      constexpr TileLayout kLayout = tile_layout(kKKind, kVKind, kConfig.head_dim, kTileKeys);
+      return kLayout;
+    } else {
+      return layout_;
+    }
+  }
+  [[nodiscard]] FP4PA_FN KvKind k_kind() const { return is_any(kKKind) ? k_kind_ : kKKind; }
+  [[nodiscard]] FP4PA_FN KvKind v_kind() const { return is_any(kVKind) ? v_kind_ : kVKind; }
+  [[nodiscard]] FP4PA_FN const Segment& segment() const { return segment_; }
+  [[nodiscard]] FP4PA_FN std::int32_t kv_head() const { return head_; }
+  [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : head_dim_; }
+
+ private:
+  [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam ? 1 : exec_.num_warps(); }
+  [[nodiscard]] FP4PA_FN bool empty(std::int32_t index) const { return walk_.tile(index).empty(); }
+  [[nodiscard]] FP4PA_FN std::uint32_t slot_offset(int slot) const { return stages_ + slot * layout().bytes; }
+  FP4PA_FN void team_barrier() {
+    if constexpr (kBlockTeam) {
+      exec_.block_barrier();
+    } else {
+      exec_.warp_barrier();
+    }
+  }
+  [[nodiscard]] FP4PA_FN int thread(Lane lane) const { return (kBlockTeam ? exec_.warp() * E::kLanes : 0) + lane.id; }
+
+  /// Asks for the page ids of a tile.
+  FP4PA_FN void look_up_pages(std::int32_t index) {
+    const KeyRange keys = walk_.tile(index);
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kOwned; ++i) {
+        const std::int32_t key = keys.begin + i * kThreads + thread(lane);
+        pending_[lane].page[i] = key < keys.end ? segment_.table.page(seq_, key / segment_.page_size) : 0;
+      }
+    });
+  }
+
+  /// Writes the scales that were asked for at the last call to the slot of that call.
+  FP4PA_FN void store_scales() {
+    const std::uint32_t slot = slot_offset(scales_slot_);
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kOwned; ++i) {
+        const int row = i * kThreads + thread(lane);
+        if (row >= kTileKeys) continue;
+        store_words(lane, slot + layout().k_scales + row * layout().k_scale_pitch, pending_[lane].k[i],
+                    key_scale_bytes(k_kind(), head_dim()));
+        store_words(lane, slot + layout().v_scales + row * layout().v_scale_pitch, pending_[lane].v[i],
+                    key_scale_bytes(v_kind(), head_dim()));
+      }
+      if constexpr (kTokenWords > 0) {
+        if (!along_tokens(v_kind())) return;
+        FP4PA_UNROLL
+        for (int i = 0; i < kTokenWords; ++i) {
+          const int word = i * kThreads + thread(lane);
+          if (4 * word < kTileKeys / kScalePiece * head_dim()) {
+            exec_.template store_shared<std::uint32_t>(lane, slot + layout().v_scales + 4 * word, pending_[lane].tokens[i]);
+          }
+        }
+      }
+    });
+  }
+  template <int kWords>
+  FP4PA_FN void store_words(Lane lane, std::uint32_t to, const std::uint32_t (&words)[kWords], int bytes) {
+    FP4PA_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      if (4 * w < bytes) exec_.template store_shared<std::uint32_t>(lane, to + 4 * w, words[w]);
+    }
+  }
+
+  FP4PA_FN void stage(std::int32_t index, int slot, bool scales_pending) {
+    if (scales_pending) store_scales();
+    scales_slot_ = slot;
+    const KeyRange keys = walk_.tile(index);
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kOwned; ++i) {
+        const int row = i * kThreads + thread(lane);
+        if (row < kTileKeys) locate(lane, keys, row, i);
+      }
+    });
+    look_up_pages(index + step());
+    team_barrier();
+    if (keys.empty()) {
+      exec_.copy_commit();  // groups are counted by tile
+      return;
+    }
+    exec_.each_lane([&](Lane lane) {
+      copy_codes(lane, slot_offset(slot), layout().k_chunks, code_bytes(k_kind(), head_dim()) / kChunkBytes, 0);
+      copy_codes(lane, slot_offset(slot) + layout().v_codes, layout().v_chunks,
+                 code_bytes(v_kind(), head_dim()) / kChunkBytes, 8);
+      if constexpr (kTokenWords > 0) load_token_scales(lane);
+    });
+    exec_.copy_commit();
+  }
+
+  /// Addresses and scales of row `row` of a tile, the i-th that this thread owns.
+  FP4PA_FN void locate(Lane lane, KeyRange keys, int row, int i) {
+    const std::int32_t key = keys.begin + row;
+    const bool exists = key < keys.end;
+    const std::int64_t page = pending_[lane].page[i];
+    const std::int32_t token = exists ? key % segment_.page_size : 0;
+    const auto address = [&](const std::uint8_t* p) {
+      return exists ? static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(p)) : 0;
+    };
+    const std::uint32_t entry = addresses_ + row * 16;
+    exec_.template store_shared<std::uint64_t>(lane, entry, address(segment_.k.row(page, token, head_)));
+    exec_.template store_shared<std::uint64_t>(lane, entry + 8, address(segment_.v.row(page, token, head_)));
+    const int k_bytes = exists ? key_scale_bytes(k_kind(), head_dim()) : 0;
+    const int v_bytes = exists ? key_scale_bytes(v_kind(), head_dim()) : 0;
+    if constexpr (kKWords > 0) {
+      load_scale_words(exec_, segment_.k.scale_row(page, token, head_), k_bytes, k_words_, pending_[lane].k[i]);
+    }
+    if constexpr (kVWords > 0) {
+      load_scale_words(exec_, segment_.v.scale_row(page, token, head_), v_bytes, v_words_, pending_[lane].v[i]);
+    }
+    if constexpr (kTokenWords > 0) {
+      if (along_tokens(v_kind()) && row % kScalePiece == 0) {
+        exec_.template store_shared<std::uint64_t>(lane, addresses_ + kTileKeys * 16 + row / kScalePiece * 8,
+                                                   address(segment_.v.scale_row(page, token, head_)));
+      }
+    }
+  }
+
+  FP4PA_FN void copy_codes(Lane lane, std::uint32_t to, int pitch_chunks, int chunks, int which) {
+    const int total = kTileKeys * pitch_chunks;
+    FP4PA_UNROLL
+    for (int at = 0; at < total; at += kThreads) {
+      const int i = at + thread(lane);
+      const int row = i / pitch_chunks;
+      const int chunk = i % pitch_chunks;
+      if (i >= total || chunk >= chunks) continue;
+      const auto from = exec_.template load_shared<std::uint64_t>(lane, addresses_ + row * 16 + which);
+      const auto* const data = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(from));
+      exec_.copy_async_16(lane, to + (row * pitch_chunks + Shim::swizzle(row, chunk, pitch_chunks)) * kChunkBytes,
+                          data + chunk * kChunkBytes, from != 0);
+    }
+  }
+
+  FP4PA_FN void load_token_scales(Lane lane) {
+    if (!along_tokens(v_kind())) return;
+    const int row_words = head_dim() / 4;
+    FP4PA_UNROLL
+    for (int i = 0; i < kTokenWords; ++i) {
+      const int word = i * kThreads + thread(lane);
+      const int piece = word / row_words;
+      std::uint32_t loaded[1] = {0};
+      if (piece < kTileKeys / kScalePiece) {
+        const auto from = exec_.template load_shared<std::uint64_t>(lane, addresses_ + kTileKeys * 16 + piece * 8);
+        const auto* const row = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(from));
+        if (from != 0) load_scale_words(exec_, row + word % row_words * 4, 4, v_words_, loaded);
+      }
+      pending_[lane].tokens[i] = loaded[0];
+    }
+  }
+
+  E& exec_;
+  const Segment& segment_;
+  std::int32_t seq_;
+  std::int32_t head_;
+  int head_dim_;
+  KvKind k_kind_;
+  KvKind v_kind_;
+  TileLayout layout_;
+  TileWalk walk_;
+  std::uint32_t stages_;     // offset of slot 0
+  std::uint32_t addresses_;
+  std::int32_t index_;       // current tile
+  int slot_ = 0;
+  int scales_slot_ = 0;      // of the scales in pending_
+  bool k_words_;
+  bool v_words_;
+  PerLane<Pending> pending_;
+};
+
+}  // namespace fp4pa::core

@@ -1,0 +1,106 @@
+// Bringing the queries of a work item into operand form.
+//
+// A row is read into shared memory as f32, rotated there as K was, and handed to the shim, which rounds it to its operand
+// type in the order of dims that the keys' format wants. No scale is multiplied in before the rounding: a row is only moved by
+// a power of two, so that an f16 or bf16 query is represented exactly. Everything that multiplies a whole row of
+// scores - sm_scale, K's decode multiplier, the power of two, the operand's own unit - is one factor per row.
+//
+// A query that its operand type does not hold exactly (f32, rotated, f16 before bf16 keys) is the sum of two terms, each an
+// operand, and is multiplied twice. Its scores are then as good as f32's; with logits of tens, a single rounded term would
+// show in the LSE.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "core/attention/params.hpp"
+#include "core/attention/row_map.hpp"
+#include "core/formats/hadamard.hpp"
+#include "core/formats/half.hpp"
+#include "core/formats/minifloat.hpp"
+#include "core/simt/exec.hpp"
+
+namespace fp4pa::core {
+
+/// How a shim wants queries for keys of a kind.
+struct QueryForm {
+  /// Binade that a row's largest element is moved to, for operands of narrow range; kAsIs: not moved.
+  int binade;
+  float unit;  ///< multiplier from what the instruction sums to the true product
+  bool bf16;   ///< the operand type; f16 otherwise
+  static constexpr int kAsIs = 1000;
+};
+
+/// Operands that a query is the sum of.
+[[nodiscard]] FP4PA_FN int query_terms(const AttentionParams& p, bool operand_is_bf16) {
+  if (p.q.dtype == DType::kF32 || p.rotation != Rotation::kNone) return 2;
+  return operand_is_bf16 && p.q.dtype == DType::kF16 ? 2 : 1;
+}
+
+template <class E>
+FP4PA_FN float load_query_element(E& exec, const HeadTensor& q, std::int64_t index) {
+  if (q.dtype == DType::kF32) return exec.template load_global<float>(static_cast<const float*>(q.data) + index);
+  const auto half = exec.template load_global<std::uint16_t>(static_cast<const std::uint16_t*>(q.data) + index);
+  return q.dtype == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+/// The butterflies of hadamard.hpp on one row in shared memory, spread over the lanes; the norm is left to the caller.
+template <class E>
+FP4PA_FN void rotate_row(E& exec, std::uint32_t row, int head_dim, int block) {
+  for (int distance = 1; distance < block; distance *= 2) {
+    exec.warp_barrier();
+    exec.each_lane([&](auto lane) {
+      for (int i = lane.id; i < head_dim / 2; i += E::kLanes) {
+        const int low = i / distance * 2 * distance + i % distance;
+        const std::uint32_t a_at = row + 4 * low;
+        const std::uint32_t b_at = a_at + 4 * distance;
+        const float a = exec.template load_shared<float>(lane, a_at);
+        const float b = exec.template load_shared<float>(lane, b_at);
+        exec.template store_shared<float>(lane, a_at, a + b);
+        exec.template store_shared<float>(lane, b_at, a - b);
+      }
+    });
+  }
+}
+
+/// One query row to f32 in shared memory, rotated but for the norm, which is returned in `factor`'s place with everything
+/// else that multiplies the row. Rows that do not exist become zeros.
+struct QueryRow {
+  float to_operand;  // multiplier of the elements before rounding
+  float factor;      // multiplier of the scores
+};
+
+template <class E>
+FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, const RowMap& rows, int row, std::uint32_t scratch,
+                                 QueryForm form, float multiplier) {
+  const bool exists = row < rows.num_rows;
+  const std::int64_t at = exists ? rows.token(row) * p.q.token_stride + rows.head(row) * p.q.head_stride : 0;
+  exec.each_lane([&](auto lane) {
+    for (int d = lane.id; d < p.head_dim; d += E::kLanes) {
+      exec.template store_shared<float>(lane, scratch + 4 * d, exists ? load_query_element(exec, p.q, at + d) : 0.0f);
+    }
+  });
+  float norm = 1.0f;
+  if (p.rotation != Rotation::kNone) {
+    const int block = static_cast<int>(p.rotation);
+    rotate_row(exec, scratch, p.head_dim, block);
+    norm = hadamard_norm(block);
+  }
+  exec.warp_barrier();
+  if (form.binade == QueryForm::kAsIs) return {norm, multiplier * form.unit};
+
+  typename E::template PerLane<std::uint32_t> amax;
+  exec.each_lane([&](auto lane) {
+    amax[lane] = 0;
+    for (int d = lane.id; d < p.head_dim; d += E::kLanes) {
+      const std::uint32_t bits = magnitude_bits(exec.template load_shared<float>(lane, scratch + 4 * d) * norm);
+      amax[lane] = bits > amax[lane] ? bits : amax[lane];
+    }
+  });
+  const int exponent = static_cast<int>(exec.reduce_max(amax) >> 23) - 127;
+  int shift = form.binade - exponent;
+  shift = exponent == -127 ? 0 : shift > 126 ? 126 : shift < -126 ? -126 : shift;
+  return {norm * exp2_exact(shift), multiplier * form.unit * exp2_exact(-shift)};
+}
+
+}  // namespace fp4pa::core

@@ -1,0 +1,86 @@
+// What lies where in a block's shared memory.
+//
+//   scratch      per warp    one row of queries in f32, or a 32-dim block of a query tile on its way to another order
+//   row factors  per block   one float per query row
+//   query        per block (keys divided) or per warp (rows divided), in operand form, twice: see query.hpp on terms
+//   addresses    per team    where the rows of the tile that is being staged lie
+//   stages       per team    tiles: K codes, V codes, K scales, V scales
+//
+// A team is who stages a tile together: a warp when keys are divided, else the block. The stages are reused at the end of an
+// item to merge the warps' results. Rows of codes are cut into 16-byte chunks at a power-of-two pitch, so that the shim's
+// swizzle can permute a row's chunks.
+#pragma once
+
+#include "core/simt/config.hpp"
+
+namespace fp4pa::core {
+
+inline constexpr int kChunkBytes = 16;
+/// Tokens of the smallest run that one row of scales along tokens covers: NVFP4's group, and the depth of 16-bit atoms.
+inline constexpr int kScalePiece = 16;
+inline constexpr int kScratchBytes = 1024;
+
+[[nodiscard]] FP4PA_FN constexpr int power_of_two_at_least(int x) {
+  int p = 1;
+  while (p < x) p *= 2;
+  return p;
+}
+[[nodiscard]] FP4PA_FN constexpr int round_up_to(int x, int multiple) { return (x + multiple - 1) / multiple * multiple; }
+
+/// One tile in shared memory; K codes are at its start.
+struct TileLayout {
+  int k_chunks;  // chunks of a row's pitch
+  int v_chunks;
+  int v_codes;   // offsets in bytes
+  int k_scales;
+  int v_scales;
+  int k_scale_pitch;  // bytes from key to key, a multiple of 4
+  int v_scale_pitch;  // the same, or along tokens from piece to piece
+  int bytes;
+};
+
+[[nodiscard]] FP4PA_FN constexpr TileLayout tile_layout(KvKind k, KvKind v, int head_dim, int tile_keys) {
+  TileLayout t{};
+  t.k_chunks = power_of_two_at_least(code_bytes(k, head_dim) / kChunkBytes);
+  t.v_chunks = power_of_two_at_least(code_bytes(v, head_dim) / kChunkBytes);
+  t.k_scale_pitch = round_up_to(key_scale_bytes(k, head_dim), 4);
+  t.v_scale_pitch = along_tokens(v) ? head_dim : round_up_to(key_scale_bytes(v, head_dim), 4);
+  t.v_codes = tile_keys * t.k_chunks * kChunkBytes;
+  t.k_scales = t.v_codes + tile_keys * t.v_chunks * kChunkBytes;
+  t.v_scales = t.k_scales + tile_keys * t.k_scale_pitch;
+  const int v_scale_rows = along_tokens(v) ? tile_keys / kScalePiece : tile_keys;
+  t.bytes = round_up_to(t.v_scales + v_scale_rows * t.v_scale_pitch, 128);
+  return t;
+}
+
+struct SharedLayout {
+  int row_factors;
+  int query;
+  int query_bytes;      // of one copy
+  int addresses;
+  int address_bytes;    // of one team
+  int stages;
+  int team_bytes;       // of one team's stages
+  int bytes;
+};
+
+/// @param stage_bytes   of a team's stages in the segment that needs most
+/// @param result_bytes  of one warp's accumulators and row states, when keys are divided
+[[nodiscard]] FP4PA_FN constexpr SharedLayout shared_layout(const SimtConfig& c, int atom_queries, int head_dim, int warps,
+                                                            int stage_bytes, int result_bytes) {
+  const int teams = divides_rows(c) ? 1 : warps;
+  SharedLayout s{};
+  s.row_factors = warps * kScratchBytes;
+  s.query = s.row_factors + round_up_to(tile_rows(c, atom_queries) * 4, 128);
+  s.query_bytes = 2 * c.row_tiles * atom_queries * head_dim * 2;
+  s.addresses = s.query + s.query_bytes * (divides_rows(c) ? warps : 1);
+  // Per key two addresses, per piece of a scale row one more.
+  s.address_bytes = round_up_to(c.tile_keys * 16 + c.tile_keys / kScalePiece * 8, 128);
+  s.stages = s.addresses + s.address_bytes * teams;
+  s.team_bytes = stage_bytes;
+  if (!divides_rows(c) && s.team_bytes < result_bytes) s.team_bytes = round_up_to(result_bytes, 128);
+  s.bytes = s.stages + s.team_bytes * teams;
+  return s;
+}
+
+}  // namespace fp4pa::core

@@ -1,0 +1,328 @@
+// The words of core/attention/tile_backend.hpp for devices whose tiles are spread over the lanes of warps.
+//
+// Everything that is the same on such devices is here, once: rows and who shares them, staging, the query's way in, the
+// result's way out, and merging the warps that divided the keys. What differs is the shim's: its atoms, the two products on
+// a staged tile, the operand form of the query, and the order in which an output's dims lie.
+//
+// An output is kept as the instructions leave it: value times `unit`, in the order of dims of the last V format. Neither is
+// touched while a segment runs; both are settled when it ends.
+#pragma once
+
+#include <cstdint>
+
+#include "core/attention/body.hpp"
+#include "core/simt/key_stream.hpp"
+#include "core/simt/query.hpp"
+#include "core/simt/row_slots.hpp"
+
+namespace fp4pa::core {
+
+/// What a shim supplies; docs/writing_a_backend.md has the prose.
+template <class S>
+concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float x, typename S::Exec& exec) {
+  requires std::same_as<decltype(S::kConfig), const SimtConfig>;
+  typename S::ScoreAtom;
+  typename S::OutputAtom;
+  requires rows_agree<typename S::ScoreAtom, typename S::OutputAtom>();
+  typename S::QueryRegisters;  // a lane's share of the query, where it is kept in registers
+  { S::swizzle(i, i, i) } -> std::same_as<int>;
+  { S::exp2(x) } -> std::same_as<float>;
+  { S::query_form(kind) } -> std::same_as<QueryForm>;
+  { S::dim_order(kind) } -> std::same_as<int>;
+  { S::output_dim(i, i, i, i) } -> std::same_as<int>;  // order, dim tile of a 32-dim block, lane, value
+};
+
+template <class Shim>
+class SimtTileBackend {
+ public:
+  using E = typename Shim::Exec;
+  using Lane = typename E::Lane;
+  template <class T>
+  using PerLane = typename E::template PerLane<T>;
+  using Slots = RowSlots<typename Shim::ScoreAtom>;
+  using OutputSlots = RowSlots<typename Shim::OutputAtom>;
+
+  static constexpr SimtConfig kConfig = Shim::kConfig;
+  static constexpr std::int32_t kSegments = kConfig.segments;
+  static constexpr std::int32_t kTileKeys = kConfig.tile_keys;
+  static constexpr int kRowTiles = kConfig.row_tiles;
+  static constexpr int kQueries = Shim::ScoreAtom::kQueries;
+  static constexpr int kWarpRows = kRowTiles * kQueries;
+  static constexpr int kRowSlots = kRowTiles * Slots::kSlots;
+  static constexpr int kKeyTiles = kTileKeys / Shim::ScoreAtom::kKeys;
+  static constexpr int kDimTiles = kConfig.head_dim / Shim::OutputAtom::kDims;
+  static constexpr int kScoreValues = Slots::kValues;
+  static constexpr int kOutputValues = OutputSlots::kValues;
+  static constexpr int kOutputRegisters = kDimTiles * kRowTiles * kOutputValues;
+
+  using ScoreRegisters = float[kKeyTiles][kRowTiles][kScoreValues];
+  using OutputRegisters = float[kDimTiles][kRowTiles][kOutputValues];
+
+  struct RowVector {
+    PerLane<float[kRowSlots]> value;
+  };
+  struct Scores {
+    PerLane<ScoreRegisters> value;
+    std::int32_t first_key;
+  };
+  struct Output {
+    PerLane<OutputRegisters> value;
+    float unit;     // the output is value * unit * 2^unit_log2
+    int unit_log2;  // kept apart: it may leave the range of a float
+    int order;      // of its dims, see Shim::dim_order; 0 while it is all zeros
+  };
+
+  /// Bytes of one warp's result while warps are merged.
+  static constexpr int kResultBytes = (kOutputRegisters * E::kLanes + 2 * kWarpRows) * 4;
+
+  template <std::int32_t S>
+  using Stream = KeyStreamOf<Shim, S>;
+
+  /// @param layout  shared_layout() of this launch; the same for all blocks
+  FP4PA_FN SimtTileBackend(E& exec, const AttentionParams& params, const RowMap& rows, const SharedLayout& layout)
+      : exec_(exec), p_(params), num_rows_(rows.num_rows), layout_(layout) {}
+
+  template <std::int32_t S>
+  [[nodiscard]] FP4PA_FN Stream<S> open(const RowMap& rows, const WorkItem& item, KeyRange range) {
+    const Segment& segment = p_.segments[S];
+    exec_.template copy_wait<0>();
+    exec_.block_barrier();  // nobody reads the last query or the last stages any more
+    load_query<S>(rows, segment.k, item.kv_head);
+    exec_.block_barrier();
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int s = 0; s < kRowSlots; ++s) {
+        factor_.value[lane][s] = exec_.template load_shared<float>(lane, layout_.row_factors + 4 * row(lane, s));
+      }
+    });
+    Shim::load_query_registers(exec_, query_offset(), head_dim(), query_);
+    const int team = divides_rows(kConfig) ? 0 : exec_.warp();
+    return Stream<S>(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
+                     layout_.addresses + team * layout_.address_bytes);
+  }
+
+  [[nodiscard]] FP4PA_FN RowVector row_vector(float x) const {
+    RowVector v;
+    each_row([x](float& value) { value = x; }, v);
+    return v;
+  }
+  [[nodiscard]] FP4PA_FN Output zero_output() const {
+    Output o;
+    o.unit = 1.0f;
+    o.unit_log2 = 0;
+    o.order = 0;
+    each_output(o, [](float& value, Lane, int, int, int) { value = 0.0f; });
+    return o;
+  }
+
+  template <std::int32_t S>
+  [[nodiscard]] FP4PA_FN Scores multiply_query_key(Stream<S>& stream) {
+    Scores scores;
+    scores.first_key = stream.keys().begin;
+    with_key_kind<kConfig.k[S]>(stream.k_kind(), [&](auto kind) {
+      Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms_, scores.value);
+    });
+    exec_.each_lane([&](Lane lane) {
+      for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+        scores.value[lane][tile][nt][v] *= factor_.value[lane][nt * Slots::kSlots + Slots::slot(v)];
+      });
+    });
+    return scores;
+  }
+
+  template <std::int32_t S>
+  FP4PA_FN void multiply_probability_value(Stream<S>& stream, const Scores& p, Output& output) {
+    with_value_kind<kConfig.v[S]>(stream.v_kind(), [&](auto kind) {
+      constexpr KvKind kKind = decltype(kind)::value;
+      Shim::template probability_value<kKind>(exec_, *this, stream, p.value, output);
+    });
+  }
+
+  template <class F>
+  FP4PA_FN void each_score(Scores& scores, F&& f) const {
+    exec_.each_lane([&](Lane lane) {
+      for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+        f(scores.value[lane][tile][nt][v], row_base() + nt * kQueries + Slots::query(lane.id, v),
+          scores.first_key + tile * Shim::ScoreAtom::kKeys + Slots::other(lane.id, v));
+      });
+    });
+  }
+
+  [[nodiscard]] FP4PA_FN RowVector row_max(const Scores& scores, const RowVector& before) const {
+    RowVector max = row_vector(kMinusInf);
+    exec_.each_lane([&](Lane lane) {
+      for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+        float& m = max.value[lane][nt * Slots::kSlots + Slots::slot(v)];
+        m = ::fmaxf(m, scores.value[lane][tile][nt][v]);
+      });
+    });
+    reduce_peers(max, [](float a, float b) { return ::fmaxf(a, b); });
+    each_row([](float& m, float old) { m = ::fmaxf(m, old); }, max, before);
+    return max;
+  }
+
+  FP4PA_FN void exp2_minus(Scores& scores, const RowVector& max) const {
+    exec_.each_lane([&](Lane lane) {
+      float base[kRowSlots];
+      FP4PA_UNROLL
+      for (int s = 0; s < kRowSlots; ++s) {
+        // A row that has seen nothing has only scores of -inf: minus anything finite they give 0.
+        base[s] = max.value[lane][s] == kMinusInf ? 0.0f : max.value[lane][s];
+      }
+      for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+        float& x = scores.value[lane][tile][nt][v];
+        x = Shim::exp2(x - base[nt * Slots::kSlots + Slots::slot(v)]);
+      });
+    });
+  }
+  FP4PA_FN void add_row_sums(const Scores& scores, RowVector& sum) const {
+    exec_.each_lane([&](Lane lane) {
+      for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+        sum.value[lane][nt * Slots::kSlots + Slots::slot(v)] += scores.value[lane][tile][nt][v];
+      });
+    });
+  }
+
+  template <class F, class... Rows>
+  FP4PA_FN void each_row(F&& f, Rows&... rows) const {
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int s = 0; s < kRowSlots; ++s) f(rows.value[lane][s]...);
+    });
+  }
+  template <class F, class... Rows>
+  FP4PA_FN void each_row_index(F&& f, Rows&... rows) const {
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int s = 0; s < kRowSlots; ++s) f(row(lane, s), rows.value[lane][s]...);
+    });
+  }
+
+  FP4PA_FN void scale_rows(Output& output, const RowVector& factor) const {
+    // The maximum rarely moves once a few tiles have been seen.
+    const bool moved = exec_.any([&](Lane lane) {
+      bool any = false;
+      FP4PA_UNROLL
+      for (int s = 0; s < kRowSlots; ++s) any = any || factor.value[lane][s] != 1.0f;
+      return any;
+    });
+    if (!moved) return;
+    each_output(output, [&](float& value, Lane lane, int, int nt, int v) {
+      value *= factor.value[lane][nt * OutputSlots::kSlots + OutputSlots::slot(v)];
+    });
+  }
+
+  // epilogue.hpp
+  FP4PA_FN void finish_rows(RowVector& max, RowVector& sum, Output& output);
+  FP4PA_FN void store_output(const RowMap& rows, const Output& output) const;
+  FP4PA_FN void store_lse(const RowMap& rows, const RowVector& lse) const;
+  FP4PA_FN void store_partial(const WorkItem& item, const Output& output, const RowVector& max,
+                              const RowVector& sum) const;
+
+  // For the shim's products, which call both before they add to an output: first the unit, then the order.
+
+  FP4PA_FN void adopt_order(Output& output, int order) const;  // epilogue.hpp
+  /// Calls f(value, lane, dim tile, row tile, v) for every accumulator.
+  template <class F>
+  FP4PA_FN void each_output(Output& output, F&& f) const {
+    exec_.each_lane([&](Lane lane) {
+      for_each_value<kDimTiles, kOutputValues>(
+          [&](int tile, int nt, int v) { f(output.value[lane][tile][nt][v], lane, tile, nt, v); });
+    });
+  }
+  /// Makes unit * 2^unit_log2 the unit of the output.
+  FP4PA_FN void set_unit(Output& output, float unit, int unit_log2) const {
+    if (output.unit == unit && output.unit_log2 == unit_log2) return;
+    const int shift = output.unit_log2 - unit_log2;
+    const float ratio = output.unit / unit;
+    output.unit = unit;
+    output.unit_log2 = unit_log2;
+    if (output.order == 0) return;
+    // In two steps, so that neither factor overflows where the result does not.
+    const float low = exp2_exact(shift / 2);
+    const float high = exp2_exact(shift - shift / 2);
+    each_output(output, [=](float& value, Lane, int, int, int) { value = value * low * ratio * high; });
+  }
+  [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : p_.head_dim; }
+
+ private:
+  template <int kTiles, int kValues, class F>
+  FP4PA_FN static void for_each_value(F&& f) {
+    FP4PA_UNROLL
+    for (int tile = 0; tile < kTiles; ++tile) {
+      FP4PA_UNROLL
+      for (int nt = 0; nt < kRowTiles; ++nt) {
+        FP4PA_UNROLL
+        for (int v = 0; v < kValues; ++v) f(tile, nt, v);
+      }
+    }
+  }
+
+  /// First row of this warp within the item.
+  [[nodiscard]] FP4PA_FN int row_base() const { return divides_rows(kConfig) ? exec_.warp() * kWarpRows : 0; }
+  [[nodiscard]] FP4PA_FN int row(Lane lane, int s) const {
+    return row_base() + s / Slots::kSlots * kQueries + Slots::row(lane.id, s % Slots::kSlots);
+  }
+  /// Whether this lane speaks for its rows, and this warp for its block's.
+  [[nodiscard]] FP4PA_FN static bool first_peer(Lane lane) { return (lane.id & Slots::kPeerBits) == 0; }
+  [[nodiscard]] FP4PA_FN bool holds_result() const { return divides_rows(kConfig) || exec_.warp() == 0; }
+
+  [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }
+  [[nodiscard]] FP4PA_FN std::uint32_t query_offset() const {
+    return layout_.query + (divides_rows(kConfig) ? exec_.warp() * layout_.query_bytes : 0);
+  }
+
+  template <class F>
+  FP4PA_FN void reduce_peers(RowVector& x, F&& combine) const {
+    FP4PA_UNROLL
+    for (int s = 0; s < kRowSlots; ++s) {
+      PerLane<float> own;
+      exec_.each_lane([&](Lane lane) { own[lane] = x.value[lane][s]; });
+      FP4PA_UNROLL
+      for (int bit = 1; bit < E::kLanes; bit *= 2) {
+        if ((Slots::kPeerBits & bit) == 0) continue;
+        const PerLane<float> peer = exec_.shuffle_xor(own, bit);
+        exec_.each_lane([&](Lane lane) { own[lane] = combine(own[lane], peer[lane]); });
+      }
+      exec_.each_lane([&](Lane lane) { x.value[lane][s] = own[lane]; });
+    }
+  }
+
+  template <std::int32_t S>
+  FP4PA_FN void load_query(const RowMap& rows, const TensorView& k, std::int32_t kv_head) {
+    constexpr KvKind kFixed = kConfig.k[S];
+    const KvKind kind = is_any(kFixed) ? kv_kind(k) : kFixed;
+    const QueryForm form = Shim::query_form(kind);
+    const float multiplier = p_.scale_log2 * k.global(kv_head);
+    terms_ = query_terms(p_, form.bf16);
+    // When keys are divided all warps use the same rows and share the loading of them.
+    const int first = divides_rows(kConfig) ? 0 : exec_.warp();
+    const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
+    for (int r = first; r < kWarpRows; r += step) {
+      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, multiplier);
+      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), q.to_operand,
+                            terms_);
+      exec_.each_lane([&](Lane lane) {
+        if (lane.id == 0) {
+          exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r), q.factor);
+        }
+      });
+      exec_.warp_barrier();  // the scratch row is free
+    }
+  }
+
+  // epilogue.hpp
+  FP4PA_FN void merge_warps(RowVector& max, RowVector& sum, Output& output);
+
+  E& exec_;
+  const AttentionParams& p_;
+  std::int32_t num_rows_;
+  const SharedLayout& layout_;
+  RowVector factor_;  // of this warp's rows: from the instruction's sums to scores in log2 units
+  PerLane<typename Shim::QueryRegisters> query_;  // its first term
+  int terms_ = 1;
+};
+
+}  // namespace fp4pa::core
+
+#include "core/simt/epilogue.hpp"

@@ -1,0 +1,151 @@
+#include "cuda/attention.hpp"
+
+#include <array>
+#include <atomic>
+#include <utility>
+
+#include "api/attention_params.hpp"
+#include "api/error.hpp"
+#include "cuda/device.hpp"
+#include "cuda/instances.hpp"
+#include "cuda/kernels.hpp"
+
+namespace fp4pa::cuda {
+namespace {
+
+using simt::kInstances;
+using simt::kNumInstances;
+
+// CMake writes a translation unit for each row it counted.
+static_assert(kNumInstances == FP4PA_CUDA_INSTANCES);
+
+template <int... index>
+std::array<const void*, sizeof...(index)> functions(std::integer_sequence<int, index...>) {
+  return {attend_function<index>()...};
+}
+const void* function_of(int instance) {
+  static const auto kFunctions = functions(std::make_integer_sequence<int, kNumInstances>());
+  return kFunctions[static_cast<std::size_t>(instance)];
+}
+
+struct Launch {
+  int warps;
+  core::SharedLayout layout;
+};
+
+/// As many warps as the instance was made for, or fewer where the device's shared memory ends.
+Launch launch_of(int instance, const AttentionConfig& config, int shared_bytes) {
+  const core::SimtConfig& shape = kInstances[instance];
+  int warps = shape.warps;
+  core::SharedLayout layout = simt::shared_layout_of(shape, config, warps);
+  while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
+    layout = simt::shared_layout_of(shape, config, --warps);
+  }
+  return {warps, layout};
+}
+
+/// Lets a kernel use all the shared memory it may ask for, once per device.
+Status prepare(int instance, const DeviceProperties& device) {
+  static std::array<std::array<std::atomic<bool>, kNumInstances>, kMaxDevices> prepared{};
+  const bool known = device.device < kMaxDevices;
+  if (known && prepared[device.device][instance].load(std::memory_order_acquire)) return Status::kOk;
+  const cudaError_t error = cudaFuncSetAttribute(function_of(instance), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 device.shared_bytes);
+  if (const Status s = check(error, "raising the kernel's shared memory"); s != Status::kOk) return s;
+  if (known) prepared[device.device][instance].store(true, std::memory_order_release);
+  return Status::kOk;
+}
+
+/// Where validation leaves what it found: behind the workspace's other parts.
+std::size_t finding_offset(const api::RunRequest& r) {
+  return api::workspace_layout(r.config, r.choice.num_workers, r.choice.tile_rows).total;
+}
+
+Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, cudaStream_t stream) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (const Status s = check(cudaStreamIsCapturing(stream, &capture), "looking at the stream"); s != Status::kOk) return s;
+  // A captured run cannot answer; the plan's other runs can.
+  if (capture != cudaStreamCaptureStatusNone) return Status::kOk;
+  const AttentionConfig& c = r.config;
+  const CheckLimits limits{c.max_q_len, c.max_kv_len, c.max_q_tokens, {c.cache.num_pages, c.recent.num_pages}};
+  auto* const finding = reinterpret_cast<Finding*>(static_cast<std::uint8_t*>(r.args.workspace) + finding_offset(r));
+  Finding found{};
+  cudaError_t error = launch_check(params, limits, finding, stream);
+  if (error == cudaSuccess) error = cudaMemcpyAsync(&found, finding, sizeof found, cudaMemcpyDeviceToHost, stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  if (const Status s = check(error, "checking lengths and tables"); s != Status::kOk) return s;
+  if (found.what == 0) return Status::kOk;
+  const auto status = static_cast<Status>(found.what);
+  switch (status) {
+    case Status::kBlockIdOutOfRange:
+      return api::fail(status, "a page table of sequence %d names page %lld; allowed: 0 to %lld (%lld in the recent tier)",
+                       found.sequence, static_cast<long long>(found.value), static_cast<long long>(c.cache.num_pages - 1),
+                       static_cast<long long>(c.recent.num_pages - 1));
+    case Status::kLengthExceedsTable:
+      return api::fail(status, "sequence %d has %lld keys in the page table, more than its row holds", found.sequence,
+                       static_cast<long long>(found.value));
+    case Status::kInvalidIndptr:
+      return api::fail(status, "qo_indptr at sequence %d is %lld; it must start at 0 and not decrease", found.sequence,
+                       static_cast<long long>(found.value));
+    default:
+      return api::fail(status,
+                       "sequence %d has a length of %lld; the plan allows %d query tokens and %d keys a sequence, %d query "
+                       "tokens a call",
+                       found.sequence, static_cast<long long>(found.value), c.max_q_len, c.max_kv_len, c.max_q_tokens);
+  }
+}
+
+}  // namespace
+
+Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
+  DeviceProperties device{};
+  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  const int instance = simt::select_instance(config);
+  if (instance < 0) {
+    return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
+                     name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
+  }
+  const Launch launch = launch_of(instance, config, device.shared_bytes);
+  if (launch.layout.bytes > device.shared_bytes) {
+    return api::fail(Status::kUnsupportedHeadDim, "head_dim %d with these formats needs %d bytes of shared memory; the device has %d",
+                     config.cache.head_dim, launch.layout.bytes, device.shared_bytes);
+  }
+  if (const Status s = prepare(instance, device); s != Status::kOk) return s;
+  int blocks = 0;
+  const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+      &blocks, function_of(instance), 32 * launch.warps, static_cast<std::size_t>(launch.layout.bytes));
+  if (const Status s = check(error, "asking for the kernel's occupancy"); s != Status::kOk) return s;
+  if (blocks == 0) return api::fail(Status::kInternal, "instance %d does not fit on a multiprocessor", instance);
+
+  choice->variant = instance;
+  choice->num_workers = blocks * device.multiprocessors;
+  choice->tile_rows = simt::rows_of(kInstances[instance]);
+  choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
+  if (config.validate_device_data) choice->workspace_bytes += 256;
+  return Status::kOk;
+}
+
+Status run(const api::RunRequest& request) noexcept {
+  DeviceProperties device{};
+  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  const int instance = request.choice.variant;
+  if (const Status s = prepare(instance, device); s != Status::kOk) return s;
+  auto* const stream = static_cast<cudaStream_t>(request.args.stream);
+  const Launch launch = launch_of(instance, request.config, device.shared_bytes);
+  const core::AttentionParams params = api::make_params(request);
+  AttendArgs args{params, api::work_list(params), launch.layout};
+
+  if (request.config.validate_device_data) {
+    if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
+  }
+  if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
+  void* arguments[] = {&args};
+  const cudaError_t error =
+      cudaLaunchKernel(function_of(instance), dim3(static_cast<unsigned>(request.choice.num_workers)),
+                       dim3(static_cast<unsigned>(32 * launch.warps)), arguments,
+                       static_cast<std::size_t>(launch.layout.bytes), stream);
+  if (const Status s = check(error, "launching the attention"); s != Status::kOk) return s;
+  return check(launch_merge(args, stream), "launching the merge");
+}
+
+}  // namespace fp4pa::cuda

@@ -1,0 +1,24 @@
+// CUDA in the library's table of back ends.
+#include "api/backend.hpp"
+
+#include "cuda/attention.hpp"
+#include "cuda/cache_ops.hpp"
+#include "cuda/device.hpp"
+
+namespace fp4pa::api {
+
+const Backend kCudaBackend{
+    .name = "cuda",
+    .available = cuda::device_available,
+    .plan = cuda::plan,
+    .run = cuda::run,
+    .append = cuda::append,
+    .append_two_tier = cuda::append_two_tier,
+    .gather = cuda::gather,
+    .copy_pages = cuda::copy_pages,
+    .quantize = cuda::quantize,
+    .dequantize = cuda::dequantize,
+    .merge_states = cuda::merge_states,
+};
+
+}  // namespace fp4pa::api

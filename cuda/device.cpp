@@ -1,0 +1,62 @@
+#include "cuda/device.hpp"
+
+#include <cstdio>
+#include <mutex>
+
+#include "api/error.hpp"
+
+namespace fp4pa::cuda {
+namespace {
+
+struct Availability {
+  bool available = false;
+  char detail[160] = "";
+};
+
+/// A machine without a driver, or without a device, is no error: the runtime says so, and nothing here remembers it as one.
+Availability find_out() noexcept {
+  Availability a;
+  int count = 0;
+  cudaError_t error = cudaGetDeviceCount(&count);
+  int device = 0;
+  if (error == cudaSuccess && count > 0) error = cudaGetDevice(&device);
+  cudaDeviceProp properties{};
+  if (error == cudaSuccess && count > 0) error = cudaGetDeviceProperties(&properties, device);
+  if (error != cudaSuccess || count == 0) {
+    cudaGetLastError();  // not to be found by the user's next check
+    std::snprintf(a.detail, sizeof a.detail, "%s", error != cudaSuccess ? cudaGetErrorString(error) : "no CUDA device");
+    return a;
+  }
+  a.available = properties.major >= 8;
+  std::snprintf(a.detail, sizeof a.detail, "%s, compute capability %d.%d%s", properties.name, properties.major,
+                properties.minor, a.available ? "" : "; 8.0 or newer is needed");
+  return a;
+}
+
+}  // namespace
+
+bool device_available(const char** detail) noexcept {
+  static const Availability kAvailability = find_out();
+  *detail = kAvailability.detail;
+  return kAvailability.available;
+}
+
+Status current_device(DeviceProperties* out) noexcept {
+  const auto get = [&](int* value, cudaDeviceAttr attribute) { return cudaDeviceGetAttribute(value, attribute, out->device); };
+  int major = 0;
+  int minor = 0;
+  cudaError_t error = cudaGetDevice(&out->device);
+  if (error == cudaSuccess) error = get(&out->multiprocessors, cudaDevAttrMultiProcessorCount);
+  if (error == cudaSuccess) error = get(&out->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (error == cudaSuccess) error = get(&major, cudaDevAttrComputeCapabilityMajor);
+  if (error == cudaSuccess) error = get(&minor, cudaDevAttrComputeCapabilityMinor);
+  out->compute_capability = 10 * major + minor;
+  return check(error, "reading the device's properties");
+}
+
+Status check(cudaError_t error, const char* doing) noexcept {
+  if (error == cudaSuccess) return Status::kOk;
+  return api::fail(Status::kDeviceError, "%s: %s (%s)", doing, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+}  // namespace fp4pa::cuda

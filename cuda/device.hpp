@@ -1,0 +1,31 @@
+// The current device: whether there is one, what it offers, and how its errors become a Status.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "fp4pa/status.hpp"
+
+namespace fp4pa::cuda {
+
+/// Most devices of a machine that are kept account of.
+inline constexpr int kMaxDevices = 64;
+
+struct DeviceProperties {
+  int device;
+  int multiprocessors;
+  int compute_capability;  // 90 for 9.0
+  int shared_bytes;        // that a block may ask for
+};
+
+/// Whether CUDA can run here; *detail names the current device, or says why not. Asks the driver once.
+[[nodiscard]] bool device_available(const char** detail) noexcept;
+
+/// @errors kDeviceError
+[[nodiscard]] Status current_device(DeviceProperties* out) noexcept;
+
+/// kOk, or kDeviceError with what was being done and the runtime's text.
+[[nodiscard]] Status check(cudaError_t error, const char* doing) noexcept;
+
+}  // namespace fp4pa::cuda

@@ -1,0 +1,125 @@
+// The attention kernels of this library, in one list: what is compiled, and which of them serves a configuration.
+//
+// People serve a few combinations, and those are compiled for; the last rows serve every other one with formats and head_dim
+// decided at run time, at a fraction of the speed. Rows are tried in order, so that a special one must stand before a
+// general one. Each row costs a few seconds of compilation per architecture: add one with a measurement that it pays.
+//
+// Plain C++: the tests run the same list on the host.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+#include "core/simt/shared_layout.hpp"
+#include "fp4pa/attention.hpp"
+
+namespace fp4pa::simt {
+
+using core::KvKind;
+using core::SimtConfig;
+using core::WarpsDivide;
+
+namespace instance {
+
+/// Decode: 8 query rows a tile (16 with two row tiles), every warp on keys of its own.
+constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int row_tiles, int warps, int blocks, int stages) {
+  return {{k, k}, {v, v}, 1, head_dim, true, row_tiles, WarpsDivide::kKeys, warps, blocks, 32, {stages, stages}};
+}
+/// Prefill: four warps with 16 query rows each share the keys.
+constexpr SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys) {
+  return {{k, k}, {v, v}, 1, head_dim, true, 2, WarpsDivide::kRows, 4, 2, tile_keys, {2, 2}};
+}
+/// The same configuration with a recent tier behind it. Its few tokens are hardly more than a tile for each warp, so that
+/// one stage will do.
+constexpr SimtConfig with_recent(SimtConfig c, KvKind recent) {
+  c.segments = 2;
+  c.k[1] = c.v[1] = recent;
+  c.stages[1] = 1;
+  return c;
+}
+/// Any formats, any head_dim, one tier or two.
+constexpr SimtConfig any(int row_tiles, int warps) {
+  return {{KvKind::kAny, KvKind::kAnyRecent}, {KvKind::kAny, KvKind::kAnyRecent}, 2, 256, false, row_tiles,
+          WarpsDivide::kKeys, warps, 2, 32, {2, 1}};
+}
+
+}  // namespace instance
+
+inline constexpr SimtConfig kInstances[] = {
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 3, 3),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 2, 4),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 128, 1, 4, 2, 3),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 128, 1, 6, 1, 2),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 64, 1, 4, 3, 4),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 3, 4),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 256, 1, 4, 2, 2),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 1, 4, 2, 2),
+    instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 2, 4), KvKind::kBf16),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3),
+    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
+    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64),
+    instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 64),
+    instance::any(1, 4),
+};
+inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
+
+/// Query rows of a tile that an instance's rows of 8 (the atoms' queries) make.
+inline constexpr int kAtomQueries = 8;
+[[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, kAtomQueries); }
+
+[[nodiscard]] inline KvKind kind_of(const KvTensorDesc& tensor) {
+  return core::kv_kind(tensor.format, core::token_group_shift(tensor.format, tensor.scale_axis) != 0);
+}
+
+/// Whether an instance computes this configuration at all.
+[[nodiscard]] inline bool serves(const SimtConfig& i, const AttentionConfig& c) {
+  const auto fits = [](KvKind mine, const KvTensorDesc& tensor) {
+    if (mine == KvKind::kAnyRecent) return !is_fp4(tensor.format);
+    return mine == KvKind::kAny || mine == kind_of(tensor);
+  };
+  if (i.exact_head_dim ? i.head_dim != c.cache.head_dim : i.head_dim < c.cache.head_dim) return false;
+  if (!fits(i.k[0], c.cache.k) || !fits(i.v[0], c.cache.v)) return false;
+  if (!c.two_tier) return i.segments == 1 || i.k[0] == KvKind::kAny;
+  return i.segments == 2 && fits(i.k[1], c.recent.k) && fits(i.v[1], c.recent.v);
+}
+
+/// The instance for a configuration: of the first that serve it and have its formats, the one whose tiles its rows fill best.
+[[nodiscard]] inline int select_instance(const AttentionConfig& c) {
+  const std::int64_t rows = std::int64_t{c.max_q_len} * (c.num_q_heads / c.cache.num_kv_heads);
+  int best = -1;
+  for (int i = 0; i < kNumInstances; ++i) {
+    if (!serves(kInstances[i], c)) continue;
+    if (best < 0) {
+      best = i;
+      continue;
+    }
+    if (kInstances[best].exact_head_dim && !kInstances[i].exact_head_dim) continue;
+    // Fewest passes over the keys; then fewest idle rows.
+    const auto passes = [&](int x) { return (rows + rows_of(kInstances[x]) - 1) / rows_of(kInstances[x]); };
+    const bool better = passes(i) < passes(best) ||
+                        (passes(i) == passes(best) && rows_of(kInstances[i]) < rows_of(kInstances[best]));
+    if (better) best = i;
+  }
+  return best;
+}
+
+/// Bytes of a team's stages: what the segment that needs most needs.
+[[nodiscard]] inline int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
+  const auto bytes = [&](const KvCacheDesc& tier, int stages) {
+    return stages * core::tile_layout(kind_of(tier.k), kind_of(tier.v), tier.head_dim, i.tile_keys).bytes;
+  };
+  const int old_tier = bytes(c.cache, i.stages[0]);
+  return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1])) : old_tier;
+}
+
+/// Shared memory of a block of `warps` warps. A warp's result is what SimtTileBackend::kResultBytes says: 16 x 8 accumulators
+/// an atom over 32 lanes, and two floats a row.
+[[nodiscard]] inline core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
+  const int result = (i.head_dim * i.row_tiles * kAtomQueries + 2 * i.row_tiles * kAtomQueries) * 4;
+  return core::shared_layout(i, kAtomQueries, c.cache.head_dim, warps, stage_bytes(i, c), result);
+}
+
+}  // namespace fp4pa::simt

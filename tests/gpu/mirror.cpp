@@ -1,0 +1,388 @@
+#include "tests/gpu/mirror.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/formats/scale_layout.hpp"
+#include "core/paging/tensor_view.hpp"
+
+namespace fp4pa::gpu_test {
+
+void must(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+  std::fflush(stderr);
+  std::_Exit(3);
+}
+
+namespace {
+
+bool exact() {
+  const char* text = std::getenv("FP4PA_MIRROR");
+  return text != nullptr && std::strcmp(text, "exact") == 0;
+}
+
+/// The shared allocation; one Mirror at a time uses it.
+struct Slab {
+  std::uint8_t* device = nullptr;
+  std::size_t bytes = 0;
+  bool taken = false;
+
+  void grow(std::size_t wanted) {
+    if (wanted <= bytes) return;
+    if (device != nullptr) must(cudaFree(device), "freeing the mirror's memory");
+    bytes = 2 * wanted;
+    void* memory = nullptr;
+    must(cudaMalloc(&memory, bytes), "allocating the mirror's memory");
+    device = static_cast<std::uint8_t*>(memory);
+  }
+};
+Slab& slab() {
+  static Slab s;
+  return s;
+}
+
+}  // namespace
+
+Mirror::~Mirror() {
+  for (const Range& r : ranges_) {
+    if (r.own != nullptr) cudaFree(r.own);
+  }
+  if (!staging_.empty()) slab().taken = false;
+}
+
+void Mirror::add(const void* host, std::int64_t bytes) {
+  if (host == nullptr || bytes <= 0) return;
+  const auto begin = reinterpret_cast<std::uintptr_t>(host);
+  ranges_.push_back({begin, begin + static_cast<std::uintptr_t>(bytes), nullptr, nullptr, 0});
+}
+
+void Mirror::place() {
+  placed_ = true;
+  std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::vector<Range> joined;
+  for (const Range& r : ranges_) {
+    if (!joined.empty() && r.begin <= joined.back().end) {
+      joined.back().end = std::max(joined.back().end, r.end);
+    } else {
+      joined.push_back(r);
+    }
+  }
+  ranges_ = std::move(joined);
+
+  std::size_t total = 0;
+  for (Range& r : ranges_) {
+    r.at = (total + 255) / 256 * 256 + r.begin % 256;
+    total = r.at + (r.end - r.begin);
+  }
+  if (exact()) {
+    for (Range& r : ranges_) {
+      void* memory = nullptr;
+      must(cudaMalloc(&memory, r.begin % 256 + (r.end - r.begin)), "mirroring a range");
+      r.own = static_cast<std::uint8_t*>(memory);
+      r.device = r.own + r.begin % 256;
+      must(cudaMemcpy(r.device, reinterpret_cast<const void*>(r.begin), r.end - r.begin, cudaMemcpyHostToDevice),
+           "copying to the device");
+    }
+    return;
+  }
+  if (slab().taken) must(cudaErrorInvalidValue, "two mirrors at a time");
+  slab().taken = true;
+  slab().grow(total);
+  staging_.assign(total + 1, 0xff);
+  for (Range& r : ranges_) {
+    r.device = slab().device + r.at;
+    std::memcpy(staging_.data() + r.at, reinterpret_cast<const void*>(r.begin), r.end - r.begin);
+  }
+  must(cudaMemcpy(slab().device, staging_.data(), total, cudaMemcpyHostToDevice), "copying to the device");
+}
+
+std::uintptr_t Mirror::translate(std::uintptr_t host) {
+  if (!placed_) place();
+  if (host == 0) return 0;
+  for (const Range& r : ranges_) {
+    if (host >= r.begin && host < r.end) return reinterpret_cast<std::uintptr_t>(r.device) + (host - r.begin);
+  }
+  // A pointer to nothing (an empty table): the device may not read it either.
+  return host;
+}
+
+void Mirror::bring_home() {
+  must(cudaDeviceSynchronize(), "waiting for the device");
+  if (!staging_.empty()) {
+    must(cudaMemcpy(staging_.data(), slab().device, staging_.size() - 1, cudaMemcpyDeviceToHost), "copying from the device");
+  }
+  for (const Range& r : ranges_) {
+    void* const home = reinterpret_cast<void*>(r.begin);
+    if (r.own != nullptr) {
+      must(cudaMemcpy(home, r.device, r.end - r.begin, cudaMemcpyDeviceToHost), "copying from the device");
+    } else {
+      std::memcpy(home, staging_.data() + r.at, r.end - r.begin);
+    }
+  }
+}
+
+namespace {
+
+std::int64_t span(std::int64_t pages, std::int64_t page_stride, std::int64_t tokens, std::int64_t token_stride,
+                  std::int64_t heads, std::int64_t head_stride, std::int64_t row) {
+  return (pages - 1) * page_stride + (tokens - 1) * token_stride + (heads - 1) * head_stride + row;
+}
+
+void add(Mirror& mirror, const KvCacheDesc& c, const KvTensorDesc& t) {
+  mirror.add(t.data, span(c.num_pages, t.page_stride_bytes, c.page_size, t.token_stride_bytes, c.num_kv_heads,
+                          t.head_stride_bytes, core::row_bytes(t.format, c.head_dim)));
+  if (t.scales != nullptr) {
+    const std::int32_t group = 1 << core::token_group_shift(t.format, t.scale_axis);
+    mirror.add(t.scales, span(c.num_pages, t.scale_page_stride_bytes, (c.page_size + group - 1) / group,
+                              t.scale_token_stride_bytes, c.num_kv_heads, t.scale_head_stride_bytes,
+                              core::scale_row_bytes(t.format, t.scale_axis, c.head_dim)));
+  }
+  mirror.add(t.global_scale_ptr, t.global_scale_per_head ? 4 * c.num_kv_heads : 4);
+}
+
+void move(Mirror& mirror, KvTensorDesc& t) {
+  t.data = mirror.device(static_cast<std::uint8_t*>(t.data));
+  t.scales = mirror.device(static_cast<std::uint8_t*>(t.scales));
+  t.global_scale_ptr = mirror.device(t.global_scale_ptr);
+}
+
+/// Bytes of a [tokens, heads, head_dim] tensor, and of the gaps between its rows.
+std::int64_t rows_bytes(std::int64_t tokens, std::int64_t token_stride, std::int64_t heads, std::int64_t head_stride,
+                        std::int64_t head_dim, DType dtype) {
+  if (tokens == 0) return 0;
+  return ((tokens - 1) * token_stride + (heads - 1) * head_stride + head_dim) * size_of(dtype);
+}
+
+}  // namespace
+
+void add(Mirror& mirror, const KvCacheDesc& cache) {
+  add(mirror, cache, cache.k);
+  add(mirror, cache, cache.v);
+}
+
+KvCacheDesc moved(Mirror& mirror, KvCacheDesc cache) {
+  move(mirror, cache.k);
+  move(mirror, cache.v);
+  return cache;
+}
+
+void add(Mirror& mirror, const AttentionConfig& c, const AttentionArgs& a) {
+  add(mirror, c.cache);
+  if (c.two_tier) {
+    add(mirror, c.recent);
+    mirror.add(a.recent_table, std::int64_t{4} * a.batch * c.ring_pages);
+  }
+  const std::int64_t dense_token = std::int64_t{c.num_q_heads} * c.cache.head_dim;
+  const auto tensor = [&](const void* data, std::int64_t token_stride, std::int64_t head_stride, DType dtype) {
+    mirror.add(data, rows_bytes(a.qo_indptr[a.batch], token_stride != 0 ? token_stride : dense_token, c.num_q_heads,
+                                head_stride != 0 ? head_stride : c.cache.head_dim, c.cache.head_dim, dtype));
+  };
+  tensor(a.q, a.q_token_stride, a.q_head_stride, c.q_dtype);
+  tensor(a.o, a.o_token_stride, a.o_head_stride, c.o_dtype);
+  const std::int64_t rows = std::int64_t{a.qo_indptr[a.batch]} * c.num_q_heads;
+  mirror.add(a.lse, 4 * rows);
+  mirror.add(a.qo_indptr, std::int64_t{4} * (a.batch + 1));
+  mirror.add(a.seq_lens, std::int64_t{4} * a.batch);
+  if (c.table_kind == TableKind::kCsr) {
+    mirror.add(a.kv_indptr, std::int64_t{4} * (a.batch + 1));
+    mirror.add(a.kv_indices, std::int64_t{4} * a.kv_indptr[a.batch]);
+  } else {
+    mirror.add(a.block_table, std::int64_t{4} * a.batch * a.table_stride);
+  }
+  if (c.sinks) mirror.add(a.sinks, std::int64_t{4} * c.num_q_heads);
+  if (c.alibi) mirror.add(a.alibi_slopes, std::int64_t{4} * c.num_q_heads);
+  if (c.tree_mask) mirror.add(a.tree_mask, std::int64_t{8} * a.qo_indptr[a.batch]);
+  mirror.add(a.workspace, static_cast<std::int64_t>(a.workspace_bytes));
+}
+
+AttentionConfig moved(Mirror& mirror, AttentionConfig config) {
+  config.cache = moved(mirror, config.cache);
+  if (config.two_tier) config.recent = moved(mirror, config.recent);
+  return config;
+}
+
+AttentionArgs moved(Mirror& mirror, AttentionArgs a) {
+  a.q = mirror.device(static_cast<const std::uint8_t*>(a.q));
+  a.o = mirror.device(static_cast<std::uint8_t*>(a.o));
+  a.lse = mirror.device(a.lse);
+  a.qo_indptr = mirror.device(a.qo_indptr);
+  a.seq_lens = mirror.device(a.seq_lens);
+  a.block_table = mirror.device(a.block_table);
+  a.kv_indptr = mirror.device(a.kv_indptr);
+  a.kv_indices = mirror.device(a.kv_indices);
+  a.recent_table = mirror.device(a.recent_table);
+  a.sinks = mirror.device(a.sinks);
+  a.alibi_slopes = mirror.device(a.alibi_slopes);
+  a.tree_mask = mirror.device(a.tree_mask);
+  a.workspace = mirror.device(static_cast<std::uint8_t*>(a.workspace));
+  return a;
+}
+
+namespace {
+
+using api::kCudaBackend;
+
+Status run(const api::RunRequest& r) noexcept {
+  Mirror mirror;
+  add(mirror, r.config, r.args);
+  const AttentionConfig config = moved(mirror, r.config);
+  const AttentionArgs args = moved(mirror, r.args);
+  const Status status = kCudaBackend.run({config, r.choice, args});
+  mirror.bring_home();
+  return status;
+}
+
+void add(Mirror& mirror, const KvCacheDesc& cache, const void* rows, std::int64_t tokens, std::int64_t token_stride,
+         std::int64_t head_stride, DType dtype) {
+  mirror.add(rows, rows_bytes(tokens, token_stride, cache.num_kv_heads, head_stride, cache.head_dim, dtype));
+}
+
+std::int64_t bytes_of(const api::SlotList& slots) { return slots.size * (slots.type == IndexType::kInt64 ? 8 : 4); }
+
+template <class Rows>
+Rows moved_rows(Mirror& mirror, Rows rows) {
+  rows.data = mirror.device(static_cast<std::uint8_t*>(const_cast<void*>(rows.data)));
+  return rows;
+}
+api::SlotList moved(Mirror& mirror, api::SlotList slots) {
+  slots.data = mirror.device(static_cast<const std::uint8_t*>(slots.data));
+  return slots;
+}
+
+Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, const api::SlotList& slots,
+              const ExecDesc& exec) noexcept {
+  Mirror mirror;
+  gpu_test::add(mirror, cache);
+  add(mirror, cache, k.data, slots.size, k.token_stride, k.head_stride, k.dtype);
+  add(mirror, cache, v.data, slots.size, v.token_stride, v.head_stride, v.dtype);
+  mirror.add(slots.data, bytes_of(slots));
+  const Status status = kCudaBackend.append(gpu_test::moved(mirror, cache), moved_rows(mirror, k), moved_rows(mirror, v),
+                                            moved(mirror, slots), exec);
+  mirror.bring_home();
+  return status;
+}
+
+Status gather(const KvCacheDesc& cache, const api::SlotList& slots, const KvOutput& k, const KvOutput& v,
+              const ExecDesc& exec) noexcept {
+  Mirror mirror;
+  gpu_test::add(mirror, cache);
+  add(mirror, cache, k.data, slots.size, k.token_stride, k.head_stride, k.dtype);
+  add(mirror, cache, v.data, slots.size, v.token_stride, v.head_stride, v.dtype);
+  mirror.add(slots.data, bytes_of(slots));
+  const Status status = kCudaBackend.gather(gpu_test::moved(mirror, cache), moved(mirror, slots), moved_rows(mirror, k),
+                                            moved_rows(mirror, v), exec);
+  mirror.bring_home();
+  return status;
+}
+
+Status append_two_tier(const api::TwoTierAppend& r, const ExecDesc& exec) noexcept {
+  Mirror mirror;
+  gpu_test::add(mirror, r.cache.old_tier);
+  gpu_test::add(mirror, r.cache.recent);
+  add(mirror, r.cache.recent, r.k.data, r.num_tokens, r.k.token_stride, r.k.head_stride, r.k.dtype);
+  add(mirror, r.cache.recent, r.v.data, r.num_tokens, r.v.token_stride, r.v.head_stride, r.v.dtype);
+  mirror.add(r.indptr, std::int64_t{4} * (r.batch + 1));
+  mirror.add(r.seq_lens, std::int64_t{4} * r.batch);
+  mirror.add(r.old_table, std::int64_t{4} * r.batch * r.old_table_stride);
+  mirror.add(r.recent_table, std::int64_t{4} * r.batch * r.cache.ring_pages);
+  TwoTierDesc cache = r.cache;
+  cache.old_tier = gpu_test::moved(mirror, cache.old_tier);
+  cache.recent = gpu_test::moved(mirror, cache.recent);
+  const KvInput k = moved_rows(mirror, r.k);
+  const KvInput v = moved_rows(mirror, r.v);
+  const Status status = kCudaBackend.append_two_tier(
+      {cache, k, v, mirror.device(r.indptr), mirror.device(r.seq_lens), r.batch, r.num_tokens, mirror.device(r.old_table),
+       r.old_table_stride, mirror.device(r.recent_table)},
+      exec);
+  mirror.bring_home();
+  return status;
+}
+
+Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst, std::int64_t n,
+                  const ExecDesc& exec) noexcept {
+  Mirror mirror;
+  gpu_test::add(mirror, cache);
+  mirror.add(src, 4 * n);
+  mirror.add(dst, 4 * n);
+  const Status status =
+      kCudaBackend.copy_pages(gpu_test::moved(mirror, cache), mirror.device(src), mirror.device(dst), n, exec);
+  mirror.bring_home();
+  return status;
+}
+
+struct TensorBytes {
+  std::int64_t plain, codes, scales;
+};
+TensorBytes bytes_of(const QuantizeConfig& c, DType dtype, std::int64_t rows, std::int64_t cols) {
+  return {rows * cols * size_of(dtype), static_cast<std::int64_t>(quantized_code_bytes(c.format, rows, cols)),
+          static_cast<std::int64_t>(quantized_scale_bytes(c.format, c.scale_layout, rows, cols))};
+}
+
+Status quantize(const QuantizeConfig& c, const void* x, DType dtype, std::int64_t rows, std::int64_t cols, void* codes,
+                void* scales, const ExecDesc& exec) noexcept {
+  const TensorBytes bytes = bytes_of(c, dtype, rows, cols);
+  Mirror mirror;
+  mirror.add(x, bytes.plain);
+  mirror.add(codes, bytes.codes);
+  mirror.add(scales, bytes.scales);
+  const Status status = kCudaBackend.quantize(c, mirror.device(static_cast<const std::uint8_t*>(x)), dtype, rows, cols,
+                                              mirror.device(static_cast<std::uint8_t*>(codes)),
+                                              mirror.device(static_cast<std::uint8_t*>(scales)), exec);
+  mirror.bring_home();
+  return status;
+}
+
+Status dequantize(const QuantizeConfig& c, const void* codes, const void* scales, std::int64_t rows, std::int64_t cols,
+                  void* y, DType dtype, const ExecDesc& exec) noexcept {
+  const TensorBytes bytes = bytes_of(c, dtype, rows, cols);
+  Mirror mirror;
+  mirror.add(y, bytes.plain);
+  mirror.add(codes, bytes.codes);
+  mirror.add(scales, bytes.scales);
+  const Status status = kCudaBackend.dequantize(c, mirror.device(static_cast<const std::uint8_t*>(codes)),
+                                                mirror.device(static_cast<const std::uint8_t*>(scales)), rows, cols,
+                                                mirror.device(static_cast<std::uint8_t*>(y)), dtype, exec);
+  mirror.bring_home();
+  return status;
+}
+
+Status merge_states(const api::MergeRequest& r, const ExecDesc& exec) noexcept {
+  const std::int64_t bytes = r.rows * r.head_dim * size_of(r.dtype);
+  Mirror mirror;
+  for (const void* tensor : {r.oa, r.ob, static_cast<const void*>(r.o)}) mirror.add(tensor, bytes);
+  for (const float* values : {r.lse_a, r.lse_b, static_cast<const float*>(r.lse)}) mirror.add(values, 4 * r.rows);
+  const auto tensor = [&](const void* p) { return mirror.device(static_cast<const std::uint8_t*>(p)); };
+  const Status status = kCudaBackend.merge_states(
+      {tensor(r.oa), tensor(r.ob), mirror.device(r.lse_a), mirror.device(r.lse_b),
+       mirror.device(static_cast<std::uint8_t*>(r.o)), mirror.device(r.lse), r.dtype, r.rows, r.head_dim},
+      exec);
+  mirror.bring_home();
+  return status;
+}
+
+bool available(const char** detail) noexcept { return kCudaBackend.available(detail); }
+Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept { return kCudaBackend.plan(config, choice); }
+
+}  // namespace
+}  // namespace fp4pa::gpu_test
+
+namespace fp4pa::api {
+
+const Backend kMirroredCudaBackend{
+    .name = "cuda",
+    .available = gpu_test::available,
+    .plan = gpu_test::plan,
+    .run = gpu_test::run,
+    .append = gpu_test::append,
+    .append_two_tier = gpu_test::append_two_tier,
+    .gather = gpu_test::gather,
+    .copy_pages = gpu_test::copy_pages,
+    .quantize = gpu_test::quantize,
+    .dequantize = gpu_test::dequantize,
+    .merge_states = gpu_test::merge_states,
+};
+
+}  // namespace fp4pa::api

@@ -1,0 +1,66 @@
+// Running the CUDA back end on calls whose memory is the host's: everything a call reads or writes is copied to the device,
+// the call is made there, and what it may have written is copied back.
+//
+// That lets tests that were written for the CPU, poison and gaps and all, run unchanged on the GPU. Memory is mirrored by
+// address range; ranges that touch become one, so that interleaved pages keep their strides, and every byte between
+// rows comes back as the device left it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "api/backend.hpp"
+
+namespace fp4pa::gpu_test {
+
+/// Ends the program with the CUDA error's text: nothing after it would mean anything.
+void must(cudaError_t error, const char* what);
+
+class Mirror {
+ public:
+  Mirror() = default;
+  Mirror(const Mirror&) = delete;
+  Mirror& operator=(const Mirror&) = delete;
+  ~Mirror();
+
+  /// Announces `bytes` at `host`; null is left alone. All ranges come before the first device().
+  void add(const void* host, std::int64_t bytes);
+  /// Where a host address lies on the device.
+  template <class T>
+  [[nodiscard]] T* device(T* host) {
+    return reinterpret_cast<T*>(translate(reinterpret_cast<std::uintptr_t>(host)));
+  }
+  /// Copies everything back.
+  void bring_home();
+
+ private:
+  struct Range {
+    std::uintptr_t begin, end;
+    std::uint8_t* device;    // of `begin`; addresses keep their alignment to 256
+    std::uint8_t* own;       // the allocation, if it is this range's alone
+    std::size_t at;          // in the shared allocation
+  };
+  void place();
+  [[nodiscard]] std::uintptr_t translate(std::uintptr_t host);
+  std::vector<Range> ranges_;
+  std::vector<std::uint8_t> staging_;  // of the shared allocation
+  bool placed_ = false;
+};
+
+/// Announces the memory of a cache's description, and moves its pointers.
+void add(Mirror& mirror, const KvCacheDesc& cache);
+[[nodiscard]] KvCacheDesc moved(Mirror& mirror, KvCacheDesc cache);
+/// The same for the arguments of a run; `workspace_bytes` of workspace.
+void add(Mirror& mirror, const AttentionConfig& config, const AttentionArgs& args);
+[[nodiscard]] AttentionConfig moved(Mirror& mirror, AttentionConfig config);
+[[nodiscard]] AttentionArgs moved(Mirror& mirror, AttentionArgs args);
+
+}  // namespace fp4pa::gpu_test
+
+namespace fp4pa::api {
+/// "cuda", on the host's memory.
+extern const Backend kMirroredCudaBackend;
+}  // namespace fp4pa::api

@@ -1,0 +1,24 @@
+// Stands in for tests/cache/target.hpp when the cache tests are compiled for the GPU: the same tests, with the mirrored CUDA
+// back end as the only target.
+#pragma once
+
+#include "tests/gpu/mirror.hpp"
+
+namespace test {
+
+struct Target {
+  const char* name;
+  decltype(fp4pa::api::Backend::append) append;
+  decltype(fp4pa::api::Backend::append_two_tier) append_two_tier;
+  decltype(fp4pa::api::Backend::gather) gather;
+  decltype(fp4pa::api::Backend::quantize) quantize;
+  decltype(fp4pa::api::Backend::dequantize) dequantize;
+};
+
+inline const Target kTargets[] = {
+    {"cuda", fp4pa::api::kMirroredCudaBackend.append, fp4pa::api::kMirroredCudaBackend.append_two_tier,
+     fp4pa::api::kMirroredCudaBackend.gather, fp4pa::api::kMirroredCudaBackend.quantize,
+     fp4pa::api::kMirroredCudaBackend.dequantize},
+};
+
+}  // namespace test

@@ -1,0 +1,275 @@
+// What only a device can get wrong: graphs that replay with other lengths, streams and threads side by side, page ids past
+// 16 bits in pools past 4 GiB, and results that must not depend on what memory held or on the rest of the batch.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fp4pa/fp4pa.hpp"
+#include "tests/attention/scene.hpp"
+#include "tests/gpu/mirror.hpp"
+
+namespace {
+
+using namespace fp4pa;
+using gpu_test::must;
+
+/// A scene on the device, for calls made with the real back end and real streams.
+struct OnDevice {
+  explicit OnDevice(scene::Scene& s) : scene(s) {
+    REQUIRE(api::kCudaBackend.plan(s.config, &choice) == Status::kOk);
+    workspace.assign(choice.workspace_bytes + 256, 0xff);
+    s.args.workspace = workspace.data() + (256 - reinterpret_cast<std::uintptr_t>(workspace.data()) % 256);
+    s.args.workspace_bytes = choice.workspace_bytes;
+    gpu_test::add(mirror, s.config, s.args);
+    config = gpu_test::moved(mirror, s.config);
+    args = gpu_test::moved(mirror, s.args);
+  }
+  Status run(cudaStream_t stream) {
+    args.stream = stream;
+    return api::kCudaBackend.run({config, choice, args});
+  }
+
+  scene::Scene& scene;
+  gpu_test::Mirror mirror;
+  api::PlanChoice choice;
+  std::vector<std::uint8_t> workspace;
+  AttentionConfig config;
+  AttentionArgs args;
+};
+
+scene::Spec spec_of(KvFormat format, std::vector<scene::Sequence> sequences) {
+  scene::Spec spec;
+  spec.k = spec.v = format;
+  spec.head_dim = 128;
+  spec.kv_heads = 2;
+  spec.group_heads = 4;
+  spec.page_size = 64;
+  spec.q_dtype = spec.o_dtype = DType::kBF16;
+  spec.sequences = std::move(sequences);
+  return spec;
+}
+
+/// O in bf16 rounds by 2^-9; the operands' own error comes on top.
+constexpr double kBound = 8e-3 + 4e-3;
+
+std::vector<std::uint8_t> bytes_of(scene::Scene& s) {
+  std::vector<std::uint8_t> all(s.o.data(), s.o.data() + s.o_bytes);
+  const auto* lse = reinterpret_cast<const std::uint8_t*>(s.lse.data());
+  all.insert(all.end(), lse, lse + 4 * s.lse.size());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a captured graph replays with other lengths") {
+  for (const std::int32_t window : {0, 64}) {
+    CAPTURE(window);
+    scene::Spec spec = spec_of(KvFormat::kMxfp4, {{1, 5000, 0}, {1, 3000, 1}, {1, 129, 2}});
+    spec.window = window;
+    spec.group_tokens = 64;
+    scene::Scene s(spec);
+    OnDevice d(s);
+    cudaStream_t stream;
+    must(cudaStreamCreate(&stream), "creating a stream");
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "beginning a capture");
+    const Status captured = d.run(stream);
+    must(cudaStreamEndCapture(stream, &graph), "ending a capture");
+    REQUIRE(captured == Status::kOk);
+    must(cudaGraphInstantiate(&exec, graph, 0), "instantiating a graph");
+
+    // With a recent tier the ring holds only the tokens of the full length.
+    const std::vector<std::array<std::int32_t, 3>> lengths =
+        window != 0 ? std::vector<std::array<std::int32_t, 3>>{{5000, 3000, 129}}
+                    : std::vector<std::array<std::int32_t, 3>>{{5000, 3000, 129}, {1, 3000, 128}, {4999, 0, 1}, {64, 65, 66}};
+    for (const auto& now : lengths) {
+      for (std::size_t b = 0; b < 3; ++b) s.seq_lens[b] = now[b];
+      must(cudaMemcpy(const_cast<std::int32_t*>(d.args.seq_lens), s.seq_lens.data(), 12, cudaMemcpyHostToDevice), "lengths");
+      must(cudaGraphLaunch(exec, stream), "launching a graph");
+      must(cudaStreamSynchronize(stream), "a replay");
+      d.mirror.bring_home();
+      const scene::Scene::Error error = s.error();
+      CHECK(error.o <= kBound);
+      CHECK(error.lse <= 1e-3);
+    }
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+  }
+}
+
+TEST_CASE("the same call gives the same bits, whatever the workspace held") {
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16, KvFormat::kF16}) {
+    CAPTURE(std::string(name_of(format)));
+    scene::Scene s(spec_of(format, {{1, 4100, 0}, {3, 777, 1}, {1, 64, 2}}));
+    OnDevice d(s);
+    std::vector<std::uint8_t> first;
+    for (const int fill : {0xff, 0x00, 0x7f}) {
+      must(cudaMemset(d.args.workspace, fill, d.choice.workspace_bytes), "filling the workspace");
+      REQUIRE(d.run(nullptr) == Status::kOk);
+      d.mirror.bring_home();
+      if (first.empty()) first = bytes_of(s);
+      CHECK(bytes_of(s) == first);
+    }
+    CHECK(s.error().o <= kBound);
+  }
+}
+
+TEST_CASE("batch_invariant: a sequence alone and in a batch") {
+  const std::vector<scene::Sequence> batch{{1, 9000, 0}, {2, 300, 1}, {1, 2048, 2}, {4, 2049, 3}};
+  const auto invariant = [](scene::Spec spec) {
+    auto s = std::make_unique<scene::Scene>(spec);
+    s->config.batch_invariant = true;
+    s->config.max_q_len = 4;  // the plan's, not the call's: it chooses the kernel
+    s->config.max_kv_len = 9000;
+    OnDevice d(*s);
+    REQUIRE(d.run(nullptr) == Status::kOk);
+    d.mirror.bring_home();
+    return s;
+  };
+  const auto together = invariant(spec_of(KvFormat::kMxfp4, batch));
+  for (std::size_t b = 0; b < batch.size(); ++b) {
+    CAPTURE(b);
+    const auto alone = invariant(spec_of(KvFormat::kMxfp4, {batch[b]}));
+    CHECK(together->bits_of(static_cast<std::int32_t>(b)) == alone->bits_of(0));
+  }
+}
+
+TEST_CASE("several threads and streams at once") {
+  scene::Scene s(spec_of(KvFormat::kNvfp4, {{1, 3000, 0}, {1, 700, 1}}));
+  OnDevice d(s);
+  constexpr int kThreads = 4;
+  struct Own {
+    std::uint8_t* workspace;
+    std::uint8_t* o;
+    std::vector<std::uint8_t> result;
+    Status status;
+  };
+  std::array<Own, kThreads> own{};
+  for (Own& o : own) {
+    must(cudaMalloc(reinterpret_cast<void**>(&o.workspace), d.choice.workspace_bytes), "a workspace");
+    must(cudaMalloc(reinterpret_cast<void**>(&o.o), static_cast<std::size_t>(s.o_bytes)), "an output");
+    o.result.resize(static_cast<std::size_t>(s.o_bytes));
+  }
+  std::vector<std::thread> threads;
+  for (Own& o : own) {
+    threads.emplace_back([&] {
+      cudaStream_t stream;
+      must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+      AttentionArgs args = d.args;
+      args.workspace = o.workspace;
+      args.o = o.o;
+      args.lse = nullptr;
+      args.stream = stream;
+      o.status = Status::kOk;
+      for (int i = 0; i < 20 && o.status == Status::kOk; ++i) o.status = api::kCudaBackend.run({d.config, d.choice, args});
+      must(cudaStreamSynchronize(stream), "the runs");
+      must(cudaMemcpy(o.result.data(), o.o, o.result.size(), cudaMemcpyDeviceToHost), "the result");
+      cudaStreamDestroy(stream);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const Own& o : own) {
+    CHECK(o.status == Status::kOk);
+    CHECK(o.result == own[0].result);
+  }
+  std::memcpy(s.o.data(), own[0].result.data(), own[0].result.size());
+  REQUIRE(d.run(nullptr) == Status::kOk);  // for the LSE
+  d.mirror.bring_home();
+  CHECK(std::memcmp(s.o.data(), own[0].result.data(), own[0].result.size()) == 0);
+  CHECK(s.error().o <= kBound);
+  for (Own& o : own) {
+    cudaFree(o.workspace);
+    cudaFree(o.o);
+  }
+}
+
+TEST_CASE("page ids past 65535 in a pool past 4 GiB") {
+  scene::Spec spec = spec_of(KvFormat::kMxfp4, {{1, 1000, 0}, {1, 200, 1}});
+  spec.kv_heads = 8;
+  scene::Scene s(spec);
+  OnDevice small(s);
+  REQUIRE(small.run(nullptr) == Status::kOk);
+  small.mirror.bring_home();
+  const std::vector<std::uint8_t> expected = bytes_of(s);
+
+  // The same pages at ids spread over a large pool of poison.
+  constexpr std::int64_t kPages = 140000;
+  AttentionConfig config = small.config;
+  std::vector<void*> owned;
+  const auto enlarge = [&](void*& array, std::int64_t page_stride) {
+    std::uint8_t* large = nullptr;
+    const std::size_t bytes = static_cast<std::size_t>(page_stride * kPages);
+    must(cudaMalloc(reinterpret_cast<void**>(&large), bytes), "a large pool");
+    must(cudaMemset(large, 0xff, bytes), "poisoning it");
+    owned.push_back(large);
+    for (std::int64_t page = 0; page < s.config.cache.num_pages; ++page) {
+      // Page p moves to the p-th of the last multiples of 7.
+      const std::int64_t to = kPages - 1 - 7 * page;
+      must(cudaMemcpy(large + to * page_stride, static_cast<std::uint8_t*>(array) + page * page_stride,
+                      static_cast<std::size_t>(page_stride), cudaMemcpyDeviceToDevice),
+           "a page");
+    }
+    array = large;
+  };
+  REQUIRE(config.cache.k.page_stride_bytes * kPages > (std::int64_t{1} << 32));
+  for (KvTensorDesc* t : {&config.cache.k, &config.cache.v}) {
+    enlarge(t->data, t->page_stride_bytes);
+    enlarge(t->scales, t->scale_page_stride_bytes);
+  }
+  config.cache.num_pages = kPages;
+  std::vector<std::int32_t> table = s.block_table;
+  for (std::int32_t& id : table) {
+    if (id >= 0) id = static_cast<std::int32_t>(kPages - 1 - 7 * id);
+  }
+  must(cudaMemcpy(const_cast<std::int32_t*>(small.args.block_table), table.data(), 4 * table.size(), cudaMemcpyHostToDevice),
+       "the table");
+  must(cudaMemset(small.args.o, 0, static_cast<std::size_t>(s.o_bytes)), "clearing O");
+  REQUIRE(api::kCudaBackend.run({config, small.choice, small.args}) == Status::kOk);
+  small.mirror.bring_home();
+  CHECK(bytes_of(s) == expected);
+  for (void* p : owned) cudaFree(p);
+}
+
+TEST_CASE("validation on the device names what is wrong") {
+  scene::Scene s(spec_of(KvFormat::kMxfp4, {{1, 1000, 0}, {1, 200, 1}}));
+  s.config.validate_device_data = true;
+  s.block_table[1] = 1 << 20;
+  {
+    OnDevice d(s);
+    CHECK_REFUSED(d.run(nullptr), Status::kBlockIdOutOfRange, "sequence 0", "1048576");
+  }
+  s.block_table[1] = 0;
+  s.seq_lens[1] = 100000;
+  OnDevice d(s);
+  CHECK_REFUSED(d.run(nullptr), Status::kPlanMismatch, "sequence 1", "100000");
+}
+
+TEST_CASE("merge_states agrees with the CPU") {
+  constexpr std::int64_t kRows = 37;
+  constexpr std::int32_t kDim = 96;
+  ::test::Random random(5);
+  std::vector<float> oa(kRows * kDim), ob(kRows * kDim), lse_a(kRows), lse_b(kRows), o(kRows * kDim), lse(kRows), o2 = o,
+                                                                                                        lse2 = lse;
+  for (float& x : oa) x = random.value();
+  for (float& x : ob) x = random.value();
+  for (float& x : lse_a) x = static_cast<float>(40.0 * random.uniform() - 20.0);
+  for (float& x : lse_b) x = static_cast<float>(40.0 * random.uniform() - 20.0);
+  lse_a[3] = lse_b[5] = lse_a[7] = lse_b[7] = -INFINITY;
+  ExecDesc exec;
+  exec.backend = "cpu";
+  REQUIRE(merge_states(oa.data(), lse_a.data(), ob.data(), lse_b.data(), o.data(), lse.data(), DType::kF32, kRows, kDim, exec) ==
+          Status::kOk);
+  exec.backend = "cuda";
+  REQUIRE(merge_states(oa.data(), lse_a.data(), ob.data(), lse_b.data(), o2.data(), lse2.data(), DType::kF32, kRows, kDim,
+                       exec) == Status::kOk);
+  for (std::size_t i = 0; i < o.size(); ++i) CHECK(o2[i] == doctest::Approx(o[i]).epsilon(1e-5));
+  for (std::size_t i = 0; i < lse.size(); ++i) CHECK((lse2[i] == lse[i] || std::abs(lse2[i] - lse[i]) < 1e-5f));
+}
