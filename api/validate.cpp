@@ -28,7 +28,8 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
 [[nodiscard]] bool has_global_scale(KvFormat format) noexcept {
   return format == KvFormat::kNvfp4 || format == KvFormat::kFp8E4m3;
 }
-[[nodiscard]] bool usable_multiplier(float scale) noexcept { return std::isfinite(scale) && scale > 0.0f; }
+/// The encoders divide by it: it and its inverse must be normal numbers (docs/formats.md).
+[[nodiscard]] bool usable_multiplier(float scale) noexcept { return scale >= 0x1p-126f && scale <= 0x1p126f; }
 
 [[nodiscard]] Status validate_counts(const KvCacheDesc& cache) noexcept {
   if (const Status s = validate_head_dim(cache.head_dim); s != Status::kOk) return s;
@@ -160,7 +161,7 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
                 "%s.global_scale_ptr is null; global_scale_per_head needs an array of num_kv_heads floats", name);
   }
   if (!usable_multiplier(tensor.global_scale)) {
-    return fail(Status::kInvalidGlobalScale, "%s.global_scale is %g; allowed: finite and greater than 0", name,
+    return fail(Status::kInvalidGlobalScale, "%s.global_scale is %g; allowed: finite and greater than 0 (2^-126 to 2^126)", name,
                 static_cast<double>(tensor.global_scale));
   }
   return Status::kOk;
@@ -234,7 +235,7 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
   for (std::int32_t i = 0; i < count; ++i) {
     if (!usable_multiplier(tensor.global_scale_ptr[i])) {
       return fail(Status::kInvalidGlobalScale,
-                  "%s.global_scale_ptr[%" PRId32 "] is %g; allowed: finite and greater than 0", name, i,
+                  "%s.global_scale_ptr[%" PRId32 "] is %g; allowed: finite and greater than 0 (2^-126 to 2^126)", name, i,
                   static_cast<double>(tensor.global_scale_ptr[i]));
     }
   }

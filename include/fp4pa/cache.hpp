@@ -126,7 +126,8 @@ struct TwoTierDesc {
 /// @errors those of validate(KvCacheDesc) with the tier named, and kInvalidSize, kUnsupportedFormat
 [[nodiscard]] FP4PA_API Status validate(const TwoTierDesc& cache) noexcept;
 
-/// New K or V rows: [num_tokens, num_kv_heads, head_dim], the last dimension contiguous; strides in elements.
+/// New K or V rows: [num_tokens, num_kv_heads, head_dim], the last dimension contiguous; strides in
+/// elements, 0 = dense.
 struct KvInput {
   const void* data = nullptr;
   DType dtype = DType::kBF16;
@@ -165,7 +166,7 @@ struct ExecDesc {
                                                const std::int32_t* old_table, std::int64_t old_table_stride,
                                                const std::int32_t* recent_table, const ExecDesc& exec = {}) noexcept;
 
-/// Output of gather: [num_tokens, num_kv_heads, head_dim], strides in elements.
+/// Output of gather: [num_tokens, num_kv_heads, head_dim], strides in elements, 0 = dense.
 struct KvOutput {
   void* data = nullptr;
   DType dtype = DType::kF32;
