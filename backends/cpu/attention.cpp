@@ -13,20 +13,6 @@
 namespace fp4pa::cpu {
 namespace {
 
-void fill_prefixes(const core::WorkList& list) {
-  std::int64_t cost = 0;
-  std::int64_t slots = 0;
-  for (std::int32_t b = 0; b < list.batch; ++b) {
-    list.partition.cost_prefix[b] = cost;
-    list.partition.slot_prefix[b] = slots;
-    const core::SequenceCost sum = core::sequence_cost(list.shape(b), list.partition, list.num_kv_heads);
-    cost += sum.cost;
-    slots += sum.slots;
-  }
-  list.partition.cost_prefix[list.batch] = cost;
-  list.partition.slot_prefix[list.batch] = slots;
-}
-
 template <std::int32_t kSegments>
 void attend_items(const TileOps& ops, const core::AttentionParams& p, const core::WorkList& list, std::int32_t worker,
                   TileScratch& scratch) {
@@ -69,7 +55,7 @@ Status run(const TileOps& ops, const api::RunRequest& request) noexcept {
   if (const Status status = check_lengths_and_tables(request); status != Status::kOk) return status;
   const core::AttentionParams p = api::make_params(request);
   const core::WorkList list = api::work_list(p);
-  fill_prefixes(list);
+  core::fill_prefixes(list);
   if (list.total_cost() == 0) return Status::kOk;
 
   const std::int32_t workers = request.choice.num_workers;

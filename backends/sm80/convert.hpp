@@ -22,6 +22,17 @@ namespace fp4pa::sm80 {
 inline constexpr int kE2m1F16Log2 = -14;
 inline constexpr int kE2m1Bf16Log2 = -126;
 
+/// Bytes 0 and 2 in the upper bytes of the halves: (x << 8) & 0xff00ff00 in one instruction.
+FP4PA_FN std::uint32_t even_bytes_up(std::uint32_t x) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t out;
+  asm("prmt.b32 %0, %1, 0, 0x2404;" : "=r"(out) : "r"(x));
+  return out;
+#else
+  return (x << 8) & 0xff00ff00u;
+#endif
+}
+
 /// Eight codes, nibble n of q, to f16 times 2^-14: out[p] holds nibble p in its lower and nibble p + 4 in its upper half.
 ///
 /// A byte at a time: sign to bit 7, the three magnitude bits to bits 3 to 1, which is the upper byte of an f16. Then bytes
@@ -29,8 +40,8 @@ inline constexpr int kE2m1Bf16Log2 = -126;
 FP4PA_FN void e2m1_to_f16(std::uint32_t q, std::uint32_t (&out)[4]) {
   const std::uint32_t even = ((q << 4) & 0x80808080u) | ((q << 1) & 0x0e0e0e0eu);
   const std::uint32_t odd = (q & 0x80808080u) | ((q >> 3) & 0x0e0e0e0eu);
-  out[0] = (even << 8) & 0xff00ff00u;
-  out[1] = (odd << 8) & 0xff00ff00u;
+  out[0] = even_bytes_up(even);
+  out[1] = even_bytes_up(odd);
   out[2] = even & 0xff00ff00u;
   out[3] = odd & 0xff00ff00u;
 }
@@ -75,11 +86,12 @@ FP4PA_FN float e8m0_to_f32(std::uint32_t word, int index) {
   return std::bit_cast<float>((moved & 0x7f800000u) | 1u);
 }
 
-/// Byte `index` of two words as E8M0 scales in bf16; 2^-127 becomes 0 and NaN becomes infinity, see scale_bf16.
+/// Byte `index` of two words as E8M0 scales in bf16; 2^-127 becomes 0 and NaN becomes infinity, see scale_bf16. Two bytes of
+/// both words are brought together first, a single permutation that serves two indices.
 FP4PA_FN std::uint32_t e8m0_to_bf16(std::uint32_t low, std::uint32_t high, int index) {
-  const std::uint32_t a = (low >> (8 * index)) & 0xffu;
-  const std::uint32_t b = (high >> (8 * index)) & 0xffu;
-  return a << 7 | b << 23;
+  const std::uint32_t both =
+      index < 2 ? (low & 0xffffu) | (high << 16) : (low >> 16) | (high & 0xffff0000u);
+  return (index % 2 == 0 ? both << 7 : both >> 1) & 0x7f807f80u;
 }
 
 /// Byte `index` of a word as an E4M3 scale in f32, sign ignored.

@@ -163,18 +163,37 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
   do {
     const Unit& unit = cursor.unit();
     if (unit.begin >= end) break;
-    if (unit.split == 0) {
-      const WorkItem item = balanced_piece(unit, worker, begin, end);
-      // An empty range is an item only when the whole unit is empty: somebody must write its zeros.
-      if (item.tiles.size() > 0 || (unit.tiles.size() == 0 && unit.begin >= begin)) f(item);
-      continue;
-    }
-    const std::int32_t pieces = fixed_pieces(unit.tiles.size(), unit.split);
+    const std::int32_t pieces = unit.split == 0 ? 1 : fixed_pieces(unit.tiles.size(), unit.split);
     for (std::int32_t i = 0; i < pieces; ++i) {
-      const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + kItemOverheadTiles);
-      if (at >= begin && at < end) f(fixed_piece(unit, i));
+      WorkItem item;
+      bool mine;
+      if (unit.split == 0) {
+        item = balanced_piece(unit, worker, begin, end);
+        // An empty range is an item only when the whole unit is empty: somebody must write its zeros.
+        mine = item.tiles.size() > 0 || (unit.tiles.size() == 0 && unit.begin >= begin);
+      } else {
+        item = fixed_piece(unit, i);
+        const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + kItemOverheadTiles);
+        mine = at >= begin && at < end;
+      }
+      if (mine) f(item);  // the one call: on a GPU it is the whole kernel body, inlined
     }
   } while (cursor.next());
+}
+
+/// Fills the prefix sums, sequence by sequence.
+inline void fill_prefixes(const WorkList& list) {
+  std::int64_t cost = 0;
+  std::int64_t slots = 0;
+  for (std::int32_t b = 0; b < list.batch; ++b) {
+    list.partition.cost_prefix[b] = cost;
+    list.partition.slot_prefix[b] = slots;
+    const SequenceCost sum = sequence_cost(list.shape(b), list.partition, list.num_kv_heads);
+    cost += sum.cost;
+    slots += sum.slots;
+  }
+  list.partition.cost_prefix[list.batch] = cost;
+  list.partition.slot_prefix[list.batch] = slots;
 }
 
 /// A unit whose result must be merged, and the workers (balanced) or pieces (fixed) that hold its partial states.

@@ -18,20 +18,6 @@ namespace {
 using gpu_test::HostBlock;
 using gpu_test::HostExec;
 
-void fill_prefixes(const core::WorkList& list) {
-  std::int64_t cost = 0;
-  std::int64_t slots = 0;
-  for (std::int32_t b = 0; b < list.batch; ++b) {
-    list.partition.cost_prefix[b] = cost;
-    list.partition.slot_prefix[b] = slots;
-    const core::SequenceCost sum = core::sequence_cost(list.shape(b), list.partition, list.num_kv_heads);
-    cost += sum.cost;
-    slots += sum.slots;
-  }
-  list.partition.cost_prefix[list.batch] = cost;
-  list.partition.slot_prefix[list.batch] = slots;
-}
-
 using Run = void (*)(const core::AttentionParams&, const core::WorkList&, const core::SharedLayout&, int warps);
 
 template <int kIndex>
@@ -104,7 +90,7 @@ Status run(const api::RunRequest& request) noexcept {
   if (const Status s = cpu::check_lengths_and_tables(request); s != Status::kOk) return s;
   const core::AttentionParams p = api::make_params(request);
   const core::WorkList list = api::work_list(p);
-  fill_prefixes(list);
+  core::fill_prefixes(list);
   if (list.total_cost() == 0) return Status::kOk;
   const core::SimtConfig& i = simt::kInstances[request.choice.variant];
   const core::SharedLayout layout = simt::shared_layout_of(i, request.config, i.warps);
