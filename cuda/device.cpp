@@ -10,7 +10,7 @@ namespace {
 
 struct Availability {
   bool available = false;
-  char detail[160] = "";
+  char detail[512] = "";
 };
 
 /// A machine without a driver, or without a device, is no error: the runtime says so, and nothing here remembers it as one.
