@@ -23,9 +23,9 @@ constexpr int kConfigurations = 2400;
 // target, which adds up one key after another.
 constexpr double kMaxError = 1e-5;
 constexpr double kMaxLseExcess = 2e-5;
-// Where the query is rounded to 16 bits: measured 3.2e-4 over the same sweeps, in which many configurations have a
-// softmax scale several times the usual one.
-constexpr double kMaxErrorRoundedQuery = 8e-4;
+// Where the query is rounded to 16 bits, group by group: measured 1.4e-4 over a sweep of 9000, in which many configurations
+// have a softmax scale several times the usual one; twice that, because a query's outliers decide it.
+constexpr double kMaxErrorRoundedQuery = 3e-4;
 // DESIGN section 4, for a decode path: what every configuration holds besides. An absolute bound on LSE presumes logits
 // of the usual size; beyond it, kMaxLseExcess still holds.
 constexpr double kContractError = 2e-3;
