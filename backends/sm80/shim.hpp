@@ -32,6 +32,8 @@ struct Shim {
   using QueryRegisters = std::uint32_t[kQueryInRegisters ? kBlocks : 1][kConfig.row_tiles][4];
 
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
+  FP4PA_FN static int token_of_slot(int slot) { return slot; }
+  static constexpr int kTokenAlignment = core::kScalePiece;
   FP4PA_FN static float exp2(float x) { return exp2_fast(x); }
   FP4PA_FN static core::QueryForm query_form(KvKind kind) { return key_query_form(kind); }
   FP4PA_FN static int dim_order(KvKind kind) { return core::per_halfword(kind); }

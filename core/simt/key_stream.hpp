@@ -31,13 +31,15 @@ struct TileWalk {
   PageCut pieces;       // group 0: tiles are plain runs of keys
 
   /// Plain tiles of `width` keys. With scales along tokens every piece of 16 keys must lie within one row of scales: pieces
-  /// then begin where 16 divides the position in the page. A first tile may so begin before the range, with keys
-  /// that no row of the item sees. Pages that 16 does not divide are walked a piece at a time, cut at the range.
-  FP4PA_FN static TileWalk make(KeyRange range, std::int32_t width, std::int32_t page_size, bool scales_along_tokens) {
+  /// then begin where `alignment`, 16 or what the shim's atom needs, divides the position in the page. A first tile may so begin
+  /// before the range, with keys that no row of the item sees. Pages that 16 does not divide are walked a piece at a time,
+  /// cut at the range.
+  FP4PA_FN static TileWalk make(KeyRange range, std::int32_t width, std::int32_t page_size, bool scales_along_tokens,
+                                std::int32_t alignment) {
     TileWalk w{range, range.begin, width, {page_size, 0}};
     if (!scales_along_tokens) return w;
     if (page_size % kScalePiece == 0) {
-      w.first = range.begin / kScalePiece * kScalePiece;
+      w.first = range.begin / alignment * alignment;
       return w;
     }
     w.pieces.group = kScalePiece;
@@ -84,7 +86,7 @@ FP4PA_FN void load_scale_words(E& exec, const std::uint8_t* from, int bytes, boo
   return ((address | view.scale_page_stride | view.scale_token_stride | view.scale_head_stride | bytes) & 3) == 0;
 }
 
-/// @tparam Shim  config, Exec, swizzle
+/// @tparam Shim  config, Exec, swizzle, kTokenAlignment
 template <class Shim, std::int32_t S>
 class KeyStreamOf {
   static constexpr SimtConfig kConfig = Shim::kConfig;
@@ -134,7 +136,7 @@ class KeyStreamOf {
         k_kind_(kv_kind(segment.k)),
         v_kind_(kv_kind(segment.v)),
         layout_(tile_layout(k_kind(), v_kind(), this->head_dim(), kTileKeys)),
-        walk_(TileWalk::make(range, kTileKeys, segment.page_size, along_tokens(v_kind()))),
+        walk_(TileWalk::make(range, kTileKeys, segment.page_size, along_tokens(v_kind()), Shim::kTokenAlignment)),
         stages_(stages),
         addresses_(addresses),
         index_(kBlockTeam ? 0 : exec.warp()) {
@@ -292,18 +294,19 @@ class KeyStreamOf {
     }
   }
 
+  /// Neighbouring lanes fill neighbouring chunks, as devices want it that copy a warp's chunks as one; which chunk of the row
+  /// that is, is the source's affair.
   FP4PA_FN void copy_codes(Lane lane, std::uint32_t to, int pitch_chunks, int chunks, int which) {
     const int total = kTileKeys * pitch_chunks;
     FP4PA_UNROLL
     for (int at = 0; at < total; at += kThreads) {
       const int i = at + thread(lane);
       const int row = i / pitch_chunks;
-      const int chunk = i % pitch_chunks;
+      const int chunk = Shim::swizzle(row, i % pitch_chunks, pitch_chunks);  // its own inverse
       if (i >= total || chunk >= chunks) continue;
       const auto from = exec_.template load_shared<std::uint64_t>(lane, addresses_ + row * 16 + which);
       const auto* const data = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(from));
-      exec_.copy_async_16(lane, to + (row * pitch_chunks + Shim::swizzle(row, chunk, pitch_chunks)) * kChunkBytes,
-                          data + chunk * kChunkBytes, from != 0);
+      exec_.copy_async_16(lane, to + i * kChunkBytes, data + chunk * kChunkBytes, from != 0);
     }
   }
 

@@ -25,7 +25,9 @@ concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float 
   typename S::OutputAtom;
   requires rows_agree<typename S::ScoreAtom, typename S::OutputAtom>();
   typename S::QueryRegisters;  // a lane's share of the query, where it is kept in registers
-  { S::swizzle(i, i, i) } -> std::same_as<int>;
+  { S::swizzle(i, i, i) } -> std::same_as<int>;       // where chunk i of a row lies; its own inverse
+  { S::token_of_slot(i) } -> std::same_as<int>;        // which key of a tile the product takes as its i-th, see token_order.hpp
+  requires std::same_as<decltype(S::kTokenAlignment), const int>;  // tokens that must share a row of scales along tokens
   { S::exp2(x) } -> std::same_as<float>;
   { S::query_form(kind) } -> std::same_as<QueryForm>;
   { S::dim_order(kind) } -> std::same_as<int>;
@@ -143,7 +145,7 @@ class SimtTileBackend {
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
         f(scores.value[lane][tile][nt][v], row_base() + nt * kQueries + Slots::query(lane.id, v),
-          scores.first_key + tile * Shim::ScoreAtom::kKeys + Slots::other(lane.id, v));
+          scores.first_key + Shim::token_of_slot(tile * Shim::ScoreAtom::kKeys + Slots::other(lane.id, v)));
       });
     });
   }
