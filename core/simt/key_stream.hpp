@@ -167,6 +167,8 @@ class KeyStreamOf {
 
   // What the products read.
   [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return slot_offset(slot_); }
+  /// Offset of what the instance keeps behind the stages of its team.
+  [[nodiscard]] FP4PA_FN std::uint32_t behind_stages() const { return slot_offset(kStages); }
   // Constants where the instance fixes them.
   [[nodiscard]] FP4PA_FN TileLayout layout() const {
     if constexpr (kConfig.exact_head_dim && !is_any(kKKind) && !is_any(kVKind)) {

@@ -32,9 +32,9 @@ struct QueryForm {
 };
 
 /// Operands that a query is the sum of.
-[[nodiscard]] FP4PA_FN int query_terms(const AttentionParams& p, bool operand_is_bf16) {
-  if (p.q.dtype == DType::kF32 || p.rotation != Rotation::kNone) return 2;
-  return operand_is_bf16 && p.q.dtype == DType::kF16 ? 2 : 1;
+[[nodiscard]] FP4PA_FN int query_terms(DType query, Rotation rotation, bool operand_is_bf16) {
+  if (query == DType::kF32 || rotation != Rotation::kNone) return 2;
+  return operand_is_bf16 && query == DType::kF16 ? 2 : 1;
 }
 
 template <class E>

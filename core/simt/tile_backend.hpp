@@ -296,7 +296,7 @@ class SimtTileBackend {
     const KvKind kind = is_any(kFixed) ? kv_kind(k) : kFixed;
     const QueryForm form = Shim::query_form(kind);
     const float multiplier = p_.scale_log2 * k.global(kv_head);
-    terms_ = query_terms(p_, form.bf16);
+    terms_ = query_terms(p_.q.dtype, p_.rotation, form.bf16);
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();

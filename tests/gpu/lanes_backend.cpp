@@ -7,7 +7,7 @@
 
 #include "api/attention_params.hpp"
 #include "backends/cpu/attention.hpp"
-#include "backends/sm80/shim.hpp"
+#include "backends/sm80/shims.hpp"
 #include "core/attention/merge_partials.hpp"
 #include "cuda/instances.hpp"
 #include "tests/gpu/host_exec.hpp"
@@ -23,7 +23,7 @@ using Run = void (*)(const core::AttentionParams&, const core::WorkList&, const 
 template <int kIndex>
 void run_instance(const core::AttentionParams& p, const core::WorkList& list, const core::SharedLayout& layout, int warps) {
   constexpr core::SimtConfig kConfig = simt::kInstances[kIndex];
-  using B = core::SimtTileBackend<sm80::Shim<kConfig, HostExec>>;
+  using B = core::SimtTileBackend<sm80::ShimFor<kConfig, HostExec>>;
   static_assert(core::TileBackend<B>);
   for (int worker = 0; worker < list.partition.num_workers; ++worker) {
     HostBlock block(warps, static_cast<std::size_t>(layout.bytes));

@@ -72,6 +72,7 @@ grid::Case at_instance(grid::Case c, const fp4pa::core::SimtConfig& i) {
   // Enough rows that the wide instances are the ones chosen.
   for (std::int32_t& q : c.q_lens) {
     q = fp4pa::simt::rows_of(i) <= 8 ? 1 : std::max(q, fp4pa::simt::rows_of(i) / c.group_heads);
+    if (q > 64) c.tree = false;  // a tree mask has a word for each of at most 64 tokens
   }
   return c;
 }
