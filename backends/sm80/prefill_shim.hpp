@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "backends/sm80/atoms.hpp"
+#include "backends/sm80/query_pairs.hpp"
 #include "backends/sm80/tile_decode.hpp"
 #include "backends/sm80/value_product.hpp"
 #include "core/simt/tile_backend.hpp"
@@ -61,23 +62,30 @@ struct PrefillShim {
                                        int head_dim, float multiplier, int terms) {
     exec.each_lane([&](Lane lane) {
       for (int i = lane.id; i < head_dim / 2; i += Exec::kLanes) {
-        const int chunk = i / 4;  // of 8 dims
-        const int p = i % 4;
-        const auto element = [&](int half) {
-          return exec.template load_shared<float>(lane, scratch + 4 * (8 * chunk + decoded_dim(kind, 2 * p + half))) * multiplier;
-        };
-        const float low = element(0);
-        const float high = element(1);
-        const int in_register = row % 16 / 8 + 2 * (chunk % 2);
-        const std::uint32_t at = query_address(query, row / 16, chunk / 2, row % 8 * 4 + p) + 4 * in_register;
-        const bool bf16 = decodes_to_bf16(kind);
-        const std::uint32_t word = bf16 ? pack_bf16(low, high) : pack_f16(low, high);
-        exec.template store_shared<std::uint32_t>(lane, at, word);
-        if (terms == 1) continue;
-        const std::uint32_t rest = bf16 ? pack_bf16_rest(low, high, word) : pack_f16_rest(low, high, word);
-        exec.template store_shared<std::uint32_t>(lane, at + kTermBytes, rest);
+        const int dim = pair_first_dim(kind, i);
+        const auto element = [&](int d) { return exec.template load_shared<float>(lane, scratch + 4 * d) * multiplier; };
+        store_query_pair(exec, lane, kind, query, row, dim, element(dim), element(dim + pair_distance(kind)), terms);
       }
     });
+  }
+  static constexpr bool kStoresQuads = true;
+  FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int,
+                                         const PerLane<float[4]>& quad, int terms) {
+    each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
+      store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
+    });
+  }
+  FP4PA_FN static void store_query_pair(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int dim, float low,
+                                        float high, int terms) {
+    const int p = pair_distance(kind) == 4 ? dim % 4 : dim % 8 / 2;  // register pair of a chunk of 8 dims
+    const int in_register = row % 16 / 8 + 2 * (dim / 8 % 2);
+    const std::uint32_t at = query_address(query, row / 16, dim / 16, row % 8 * 4 + p) + 4 * in_register;
+    const bool bf16 = decodes_to_bf16(kind);
+    const std::uint32_t word = bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+    exec.template store_shared<std::uint32_t>(lane, at, word);
+    if (terms == 1) return;
+    const std::uint32_t rest = bf16 ? pack_bf16_rest(low, high, word) : pack_f16_rest(low, high, word);
+    exec.template store_shared<std::uint32_t>(lane, at + kTermBytes, rest);
   }
   FP4PA_FN static void load_query_registers(Exec&, std::uint32_t, int, PerLane<QueryRegisters>&) {}
 

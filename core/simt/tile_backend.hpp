@@ -300,6 +300,12 @@ class SimtTileBackend {
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
+    if constexpr (kReadsQuads) {
+      if (p_.rotation == Rotation::kNone && query_rows_are_quads<E>(p_.q, p_.head_dim)) {
+        for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, multiplier, r, step);
+        return;
+      }
+    }
     for (int r = first; r < kWarpRows; r += step) {
       const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, multiplier);
       Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), q.to_operand,
@@ -310,6 +316,65 @@ class SimtTileBackend {
         }
       });
       exec_.warp_barrier();  // the scratch row is free
+    }
+  }
+
+  // Rows that need no rotation are read several at a time, without a detour through shared memory: an item of few keys would
+  // otherwise spend most of its time on waiting for one row after the other.
+  static constexpr int kQuadRows = 4;
+  static constexpr int kQuads = kConfig.head_dim / (4 * E::kLanes);
+  static constexpr bool kReadsQuads = kQuads > 0 && requires { Shim::kStoresQuads; };
+
+  /// Rows r, r + step, ... of this warp.
+  FP4PA_FN void load_query_quads(const RowMap& rows, KvKind kind, QueryForm form, float multiplier, int r, int step) {
+    PerLane<float[kQuadRows][kQuads][4]> x;
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kQuadRows; ++i) {
+        const int row = row_base() + r + i * step;
+        const bool exists = r + i * step < kWarpRows && row < rows.num_rows;
+        const std::int64_t at = exists ? rows.token(row) * p_.q.token_stride + rows.head(row) * p_.q.head_stride : 0;
+        FP4PA_UNROLL
+        for (int q = 0; q < kQuads; ++q) {
+          const int dim = 4 * (q * E::kLanes + lane.id);
+          FP4PA_UNROLL
+          for (int d = 0; d < 4; ++d) x[lane][i][q][d] = 0.0f;
+          if (exists && dim < p_.head_dim) load_query_quad(exec_, p_.q, at + dim, x[lane][i][q]);
+        }
+      }
+    });
+    FP4PA_UNROLL
+    for (int i = 0; i < kQuadRows; ++i) {
+      if (r + i * step >= kWarpRows) break;
+      int shift = 0;
+      if (form.binade != QueryForm::kAsIs) {
+        PerLane<std::uint32_t> amax;
+        exec_.each_lane([&](Lane lane) {
+          amax[lane] = 0;
+          FP4PA_UNROLL
+          for (int q = 0; q < 4 * kQuads; ++q) {
+            const std::uint32_t bits = magnitude_bits(x[lane][i][q / 4][q % 4]);
+            amax[lane] = bits > amax[lane] ? bits : amax[lane];
+          }
+        });
+        shift = query_shift(form, exec_.reduce_max(amax));
+      }
+      FP4PA_UNROLL
+      for (int q = 0; q < kQuads; ++q) {
+        if (q * 4 * E::kLanes >= p_.head_dim) break;
+        PerLane<float[4]> quad;
+        exec_.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * exp2_exact(shift);
+        });
+        Shim::store_query_quads(exec_, kind, query_offset(), r + i * step, 4 * q * E::kLanes, head_dim(), quad, terms_);
+      }
+      exec_.each_lane([&](Lane lane) {
+        if (lane.id == 0) {
+          exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r + i * step),
+                                             multiplier * form.unit * exp2_exact(-shift));
+        }
+      });
     }
   }
 
