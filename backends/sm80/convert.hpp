@@ -160,6 +160,9 @@ FP4PA_FN std::uint32_t pack_bf16(float low, float high) {
 #endif
 }
 
+FP4PA_FN std::uint16_t round_f16(float x) { return static_cast<std::uint16_t>(pack_f16(x, 0.0f)); }
+FP4PA_FN std::uint16_t round_bf16(float x) { return static_cast<std::uint16_t>(pack_bf16(x, 0.0f)); }
+
 /// What is left of low and high after packing them: the second term of a query.
 FP4PA_FN std::uint32_t pack_f16_rest(float low, float high, std::uint32_t packed) {
   return pack_f16(low - core::f16_to_f32(static_cast<std::uint16_t>(packed)),

@@ -40,16 +40,18 @@ struct PrefillShim {
   FP4PA_FN static int token_of_slot(int slot) { return slot; }
   static constexpr int kTokenAlignment = core::kScalePiece;
   FP4PA_FN static float exp2(float x) { return exp2_fast(x); }
+  FP4PA_FN static std::uint16_t to_f16(float x) { return round_f16(x); }
+  FP4PA_FN static std::uint16_t to_bf16(float x) { return round_bf16(x); }
   FP4PA_FN static core::QueryForm query_form(KvKind kind) {
     if (decodes_to_bf16(kind)) return {core::QueryForm::kAsIs, 1.0f, true};
     return key_query_form(kind);
   }
 
-  /// 1: as stored; 2: in the order of decoded FP4. An instance has one V format, so that an output never changes its order.
-  FP4PA_FN static int dim_order(KvKind kind) { return core::is_fp4(kind) ? 2 : 1; }
-  FP4PA_FN static int output_dim(int order, int m, int lane, int v) {
-    const int x = 2 * (lane % 4) + v % 2;
-    return 8 * m + (order == 2 ? x / 2 + 4 * (x % 2) : x);
+  /// An instance has one format of V, and so one order.
+  FP4PA_FN static int dim_order(KvKind) { return 1; }
+  FP4PA_FN static int output_dim(int, int m, int lane, int v) {
+    constexpr KvKind kKind = kConfig.v[0];
+    return 8 * m + decoded_dim(kKind, 2 * (lane % 4) + v % 2);
   }
 
   // The query in shared memory: [term][row tile][step of 16 dims][lane][register of A].

@@ -36,6 +36,8 @@ struct Shim {
   FP4PA_FN static int token_of_slot(int slot) { return slot; }
   static constexpr int kTokenAlignment = core::kScalePiece;
   FP4PA_FN static float exp2(float x) { return exp2_fast(x); }
+  FP4PA_FN static std::uint16_t to_f16(float x) { return round_f16(x); }
+  FP4PA_FN static std::uint16_t to_bf16(float x) { return round_bf16(x); }
   FP4PA_FN static core::QueryForm query_form(KvKind kind) { return key_query_form(kind); }
   FP4PA_FN static int dim_order(KvKind kind) { return core::per_halfword(kind); }
   FP4PA_FN static int output_dim(int order, int m, int lane, int v) { return value_output_dim(order, m, lane, v); }

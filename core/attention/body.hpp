@@ -47,10 +47,18 @@ FP4PA_FN void adjust_scores(B& b, const AttentionParams& p, const RowMap& rows, 
 /// Keys that a row must not see, and keys past the end of the sequence, become -inf.
 template <TileBackend B>
 FP4PA_FN void mask_scores(B& b, const AttentionParams& p, const RowMap& rows, KeyRange keys, typename B::Scores& scores) {
+  // Rows that do not exist are computed on zeros and dropped at the store; they need no mask of their own and take row 0's.
+  const auto existing = [&](std::int32_t row) { return row < rows.num_rows ? row : 0; };
+  if (p.tree_mask != nullptr) {
+    b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
+      if (key >= keys.end || !RowMask(p, rows, existing(row)).sees(key)) score = kMinusInf;
+    });
+    return;
+  }
+  // Without a branch, so that a compiler keeps a row's range for all its keys.
   b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
-    // Rows that do not exist are computed on zeros and dropped at the store; they need no mask of their own.
-    const bool visible = key < keys.end && (row >= rows.num_rows || RowMask(p, rows, row).sees(key));
-    if (!visible) score = kMinusInf;
+    const KeyRange seen = visible_range(p, rows, existing(row));
+    score = (key >= seen.begin) & (key < seen.end) & (key < keys.end) ? score : kMinusInf;
   });
 }
 

@@ -379,6 +379,8 @@ class SimtTileBackend {
   }
 
   // epilogue.hpp
+  template <class T, class Round>
+  FP4PA_FN void store_output_as(const RowMap& rows, const Output& output, Round&& round) const;
   FP4PA_FN void merge_warps(RowVector& max, RowVector& sum, Output& output);
 
   E& exec_;
