@@ -2,6 +2,7 @@
 //
 // A block does what begins on the worker of its number. Warps take rows, lanes take dims.
 #include "core/attention/merge_partials.hpp"
+#include "core/paging/plain_row.hpp"
 #include "core/attention/row_map.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/kernels.hpp"

@@ -9,6 +9,7 @@
 #include "backends/cpu/attention.hpp"
 #include "backends/sm80/shims.hpp"
 #include "core/attention/merge_partials.hpp"
+#include "core/paging/plain_row.hpp"
 #include "cuda/instances.hpp"
 #include "tests/gpu/host_exec.hpp"
 
