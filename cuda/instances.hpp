@@ -61,9 +61,9 @@ inline constexpr SimtConfig kInstances[] = {
     instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 2, 4), KvKind::kBf16),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3),
-    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 32),
-    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 32),
-    instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 32),
+    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
+    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64),
+    instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 64),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
