@@ -14,9 +14,11 @@
 
 namespace fp4pa::emulator {
 
-/// Both chips; gfx942 lacks the scaled products, the transposing reads and the 16-byte loads to LDS, which its shim must not
-/// use: only the compiler can tell.
-template <BankRule kBanks>
+/// Both chips; gfx942 lacks the scaled products and the transposing reads, which its shim must not use: only the compiler can
+/// tell.
+/// @tparam kDirectCopies  an asynchronous copy is a load to LDS of 16 bytes a lane, as gfx950 has it, and not a detour through
+///                        registers
+template <BankRule kBanks, bool kDirectCopies>
 class CdnaExec : public WarpExec<64, kBanks> {
   using Base = WarpExec<64, kBanks>;
 
@@ -54,6 +56,7 @@ class CdnaExec : public WarpExec<64, kBanks> {
   /// A load to LDS has one base for the wave and leaves lane i's bytes at base + 16 i. Lanes may be inactive.
   void copy_async_16(Lane lane, std::uint32_t to, const void* from, bool valid, Site at = Site::current()) {
     Base::copy_async_16(lane, to, from, valid, at);
+    if constexpr (!kDirectCopies) return;
     const Access now = this->access(lane.id, at);
     bases_[now.site][static_cast<std::size_t>(lane.id)].push_back({to - 16u * static_cast<std::uint32_t>(lane.id), now});
   }
@@ -99,7 +102,8 @@ class CdnaExec : public WarpExec<64, kBanks> {
   std::map<std::uint16_t, std::array<std::vector<Issued>, 64>> bases_;
 };
 
-using Gfx950Exec = CdnaExec<BankRule{64}>;
-static_assert(core::Exec<Gfx950Exec>);
+using Gfx950Exec = CdnaExec<BankRule{64}, true>;
+using Gfx942Exec = CdnaExec<BankRule{32}, false>;
+static_assert(core::Exec<Gfx950Exec> && core::Exec<Gfx942Exec>);
 
 }  // namespace fp4pa::emulator

@@ -3,14 +3,22 @@
 #include <Kokkos_Core.hpp>
 
 #include "api/attention_params.hpp"
+#include "api/error.hpp"
 #include "backends/cpu/attention.hpp"
 #include "core/attention/merge_partials.hpp"
 #include "core/paging/plain_row.hpp"
+#include "tests/emulator/sm80_instances.hpp"
 
 namespace fp4pa {
 namespace emulator_test {
 
-Setup current;
+namespace {
+
+emulator::Findings at_large;  // of calls that nobody watches
+
+}  // namespace
+
+Setup current{&kSm80, {emulator::Order::forwards(), &at_large, nullptr}};
 
 namespace {
 
@@ -54,7 +62,10 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   const Emulation& e = *current.emulation;
   choice->variant = e.select(config);
   if (current.instance >= 0 && e.serves(current.instance, config)) choice->variant = current.instance;
-  if (choice->variant < 0 || e.run_block[choice->variant] == nullptr) return Status::kBackendUnavailable;
+  if (choice->variant < 0 || e.run_block[choice->variant] == nullptr) {
+    return api::fail(Status::kBackendUnavailable, "%s has no instance for this configuration", e.name);
+  }
+  current.planned = choice->variant;
   choice->num_workers = current.workers;
   choice->tile_rows = e.tile_rows(choice->variant);
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
@@ -69,6 +80,11 @@ Status run(const api::RunRequest& request) noexcept {
   const Emulation& e = *current.emulation;
   const int i = request.choice.variant;
   run_grid(e.run_block[i], p, list, e.layout(i, request.config), current.watch);
+  if (!at_large.empty()) {
+    const std::string text = at_large.text();
+    at_large.clear();
+    return api::fail(Status::kInternal, "the emulator objects: %s", text.c_str());
+  }
   merge(p, list);
   return Status::kOk;
 }

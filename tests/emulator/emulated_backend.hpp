@@ -43,7 +43,9 @@ struct Setup {
   emulator::Watch watch{};
   int workers = 5;   // blocks of a grid
   int instance = -1; // the instance to use where it serves the configuration; -1: whatever select() says
+  int planned = -1;  // the instance of the last plan
 };
+/// At first the instances of the CUDA back end, where a finding makes the call fail.
 extern Setup current;
 
 template <class Instances, class Exec, int kIndex>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/emulator/sm80_exec.hpp"
-#include "backends/sm80/shim.hpp"
+#include "backends/sm80/shims.hpp"
 #include "cuda/instances.hpp"
 #include "tests/emulator/emulated_backend.hpp"
 
@@ -12,7 +12,7 @@ struct Sm80Instances {
   static constexpr int kCount = simt::kNumInstances;
   static constexpr const core::SimtConfig& config(int i) { return simt::kInstances[i]; }
   template <int kIndex, class Exec>
-  using Shim = sm80::Shim<simt::kInstances[kIndex], Exec>;
+  using Shim = sm80::ShimFor<simt::kInstances[kIndex], Exec>;
   static int select(const AttentionConfig& c) { return simt::select_instance(c); }
   static bool serves(int i, const AttentionConfig& c) { return simt::serves(config(i), c); }
   static int tile_rows(int i) { return simt::rows_of(config(i)); }
