@@ -106,12 +106,12 @@ struct Tally {
   int planted = 0, found = 0;
 };
 
-/// Leaves out the first, the second, ... of a kind, each in a run of its own.
+/// Leaves out the first, the second, ... of a kind, or every step-th, each in a run of its own.
 /// @return by place in the source
-std::map<std::string, Tally> leave_out_each(int instance, Fault::Kind kind, const char* what) {
+std::map<std::string, Tally> leave_out_each(int instance, Fault::Kind kind, const char* what, int step = 1) {
   std::map<std::string, Tally> tally;
   std::map<std::string, std::string> example;
-  for (int n = 0;; ++n) {
+  for (int n = 0;; n += step) {
     const Verdict v = run(instance, {kind, n});
     if (Mutant::places.empty()) break;  // no n-th one
     const std::string place = *Mutant::places.begin();
@@ -170,7 +170,8 @@ TEST_CASE("mutants: a block barrier that one warp does not come to is always fou
 
 TEST_CASE("mutants: a missing warp barrier is found") {
   for (const int instance : {kDecode, kRecent, kPrefill}) {
-    const auto tally = leave_out_each(instance, Fault::Kind::kWarpBarrier, "no warp barrier");
+    // In prefill there are hundreds, all of them at the query: a few will do, at a step that shares no factor with their order.
+    const auto tally = leave_out_each(instance, Fault::Kind::kWarpBarrier, "no warp barrier", instance == kPrefill ? 11 : 1);
     CHECK(tally.size() >= 3);
     CHECK(never_found(tally) == 0);
   }
