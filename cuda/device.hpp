@@ -7,6 +7,9 @@
 
 #include "fp4pa/status.hpp"
 
+/// The namespace that what cuda/ and hip/ share (kernels/) is compiled into.
+#define FP4PA_GPU cuda
+
 namespace fp4pa::cuda {
 
 /// Most devices of a machine that are kept account of.
