@@ -144,8 +144,8 @@ Status append_two_tier(const api::TwoTierAppend& r, const ExecDesc& exec) noexce
                          r.cache.old_tier.num_kv_heads,
                          {r.cache.old_tier.page_size, v.view.token_group()},
                          static_cast<std::int32_t>(rows < most ? rows : most)};
-  const std::size_t shared = sizeof(float) * static_cast<std::size_t>(kMaxGroup * r.cache.old_tier.head_dim);
-  const Status s = launch(quantise_pieces, grid(args.blocks), kThreads, shared, exec.stream, args,
+  const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(r.cache.old_tier.head_dim);
+  const Status s = launch(quantise_pieces, grid(args.blocks), kThreads, kMaxGroup * row_bytes, exec.stream, args,
                           "launching append_two_tier's quantisation");
   if (s != Status::kOk) return s;
   return launch(keep_recent, grid(args.blocks), 2 * kLanes, 0, exec.stream, args,

@@ -1,0 +1,23 @@
+// HIP in the library's table of back ends.
+#include "api/backend.hpp"
+
+#include "hip/device.hpp"
+#include "kernels/cache_ops.hpp"
+
+namespace fp4pa::api {
+
+const Backend kHipBackend{
+    .name = "hip",
+    .available = hip::device_available,
+    .plan = nullptr,
+    .run = nullptr,
+    .append = hip::append,
+    .append_two_tier = hip::append_two_tier,
+    .gather = hip::gather,
+    .copy_pages = hip::copy_pages,
+    .quantize = hip::quantize,
+    .dequantize = hip::dequantize,
+    .merge_states = hip::merge_states,
+};
+
+}  // namespace fp4pa::api
