@@ -12,6 +12,9 @@
 
 namespace fp4pa::cuda {
 
+using Error = cudaError_t;
+using Stream = cudaStream_t;
+
 /// Most devices of a machine that are kept account of.
 inline constexpr int kMaxDevices = 64;
 

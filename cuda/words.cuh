@@ -22,22 +22,23 @@ inline constexpr int kLanes = 32;
 __device__ inline void sync_warp() { __syncwarp(); }
 __device__ inline void sync_block() { __syncthreads(); }
 
-using Stream = cudaStream_t;
-
 [[nodiscard]] inline dim3 grid(std::int64_t blocks, std::int64_t blocks_y = 1) {
   return {static_cast<unsigned>(blocks), static_cast<unsigned>(blocks_y)};
 }
 
-/// @param doing  for the error message: "launching append"
+template <class Args>
+[[nodiscard]] Error launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, Stream stream,
+                           const Args& args) noexcept {
+  void* arguments[] = {const_cast<Args*>(&args)};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), blocks, dim3(static_cast<unsigned>(threads)), arguments,
+                          shared_bytes, stream);
+}
+/// @param stream  as callers hand it over
+/// @param doing   for the error message: "launching append"
 template <class Args>
 [[nodiscard]] Status launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, void* stream,
                             const Args& args, const char* doing) noexcept {
-  void* arguments[] = {const_cast<Args*>(&args)};
-  const cudaError_t error =
-      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), blocks, dim3(static_cast<unsigned>(threads)), arguments,
-                       shared_bytes, static_cast<Stream>(stream));
-  if (error != cudaSuccess) cudaGetLastError();  // not to be found by the user's next check
-  return check(error, doing);
+  return check(launch(kernel, blocks, threads, shared_bytes, static_cast<Stream>(stream), args), doing);
 }
 
 [[nodiscard]] inline Status clear(void* data, std::size_t bytes, void* stream, const char* doing) noexcept {

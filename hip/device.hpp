@@ -12,6 +12,9 @@
 
 namespace fp4pa::hip {
 
+using Error = hipError_t;
+using Stream = hipStream_t;
+
 /// Architectures that kernels are compiled for, as bits.
 inline constexpr unsigned kGfx942 = 1;
 inline constexpr unsigned kGfx950 = 2;

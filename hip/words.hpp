@@ -18,7 +18,7 @@
 #define FP4PA_SHARED __attribute__((shared))
 /// The head of a kernel with blocks of `threads` threads and one argument, by value.
 #define FP4PA_KERNEL(name, threads, ...) \
-  __attribute__((global, amdgpu_flat_work_group_size(threads, threads))) void name(const __VA_ARGS__)
+  __attribute__((global, visibility("hidden"), amdgpu_flat_work_group_size(threads, threads))) void name(const __VA_ARGS__)
 
 namespace fp4pa::hip {
 
@@ -40,20 +40,22 @@ FP4PA_DEVICE inline void sync_block() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
-using Stream = hipStream_t;
-
 [[nodiscard]] inline dim3 grid(std::int64_t blocks, std::int64_t blocks_y = 1) {
   return {static_cast<unsigned>(blocks), static_cast<unsigned>(blocks_y), 1};
 }
 
-/// @param doing  for the error message: "launching append"
+template <class Args>
+[[nodiscard]] Error launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, Stream stream,
+                           const Args& args) noexcept {
+  void* arguments[] = {const_cast<Args*>(&args)};
+  return hipLaunchKernel(reinterpret_cast<const void*>(kernel), blocks, grid(threads), arguments, shared_bytes, stream);
+}
+/// @param stream  as callers hand it over
+/// @param doing   for the error message: "launching append"
 template <class Args>
 [[nodiscard]] Status launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, void* stream,
                             const Args& args, const char* doing) noexcept {
-  void* arguments[] = {const_cast<Args*>(&args)};
-  return check(hipLaunchKernel(reinterpret_cast<const void*>(kernel), blocks, grid(threads), arguments, shared_bytes,
-                               static_cast<Stream>(stream)),
-               doing);
+  return check(launch(kernel, blocks, threads, shared_bytes, static_cast<Stream>(stream), args), doing);
 }
 
 [[nodiscard]] inline Status clear(void* data, std::size_t bytes, void* stream, const char* doing) noexcept {
