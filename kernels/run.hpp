@@ -13,6 +13,7 @@ struct AttendArgs {
   core::AttentionParams params;
   core::WorkList list;
   core::SharedLayout layout;
+  std::int32_t warps;  // of an attention block
 };
 
 /// Prefix sums of the schedule: costs, and under fixed splits slots.
