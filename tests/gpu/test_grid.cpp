@@ -1,4 +1,4 @@
-// The attention grid of tests/attention on the CUDA back end, against the double-precision reference.
+// The attention grid of tests/attention on a GPU back end, against the double-precision reference.
 //
 // Bounds are DESIGN section 4's: 2e-3 where operands are f16, 8e-3 where one of them is bf16 (keys or values in bf16, and
 // values with E8M0 scales along head_dim, whose probabilities are bf16). The LSE owes nothing to the values.
@@ -11,9 +11,16 @@
 #include <set>
 #include <string>
 
-#include "cuda/instances.hpp"
 #include "tests/attention/grid_case.hpp"
 #include "tests/attention/grid_run.hpp"
+#include "tests/gpu/backend_name.hpp"
+#if defined(FP4PA_TEST_HIP)
+#include "hip/instances.hpp"
+namespace instances = fp4pa::hip;
+#else
+#include "cuda/instances.hpp"
+namespace instances = fp4pa::simt;
+#endif
 
 namespace {
 
@@ -71,7 +78,7 @@ grid::Case at_instance(grid::Case c, const fp4pa::core::SimtConfig& i) {
   }
   // Enough rows that the wide instances are the ones chosen.
   for (std::int32_t& q : c.q_lens) {
-    q = fp4pa::simt::rows_of(i) <= 8 ? 1 : std::max(q, fp4pa::simt::rows_of(i) / c.group_heads);
+    q = instances::rows_of(i) <= 8 ? 1 : std::max(q, instances::rows_of(i) / c.group_heads);
     if (q > 64) c.tree = false;  // a tree mask has a word for each of at most 64 tokens
   }
   return c;
@@ -82,7 +89,7 @@ void run(const grid::Case& c, std::map<std::string, Worst>& worst) {
   INFO(grid::describe(c));
   CHECK(outcome.failure == "");
   if (!outcome.failure.empty()) return;
-  CHECK(outcome.backend == "cuda");
+  CHECK(outcome.backend == fp4pa::gpu_test::kBackendName);
   CHECK(outcome.error <= (has_bf16_operands(c) ? 8e-3 : 2e-3));
   CHECK(std::min(outcome.lse_error, outcome.lse_excess) <= 1e-3);
   Worst& w = worst[std::string(name_of(c.k)) + " / " + name_of(c.v) + " / " + name_of(c.v_axis) +
@@ -104,7 +111,7 @@ TEST_CASE("the drawn grid agrees with the double-precision reference") {
   const int cases = number("FP4PA_GRID_CASES", 1500);
   for (int seed = 0; seed < cases; ++seed) {
     grid::Case c = grid::draw(static_cast<std::uint64_t>(seed));
-    c.backend = "cuda";
+    c.backend = fp4pa::gpu_test::kBackendName;
     run(c, worst);
   }
   print(worst);
@@ -113,10 +120,10 @@ TEST_CASE("the drawn grid agrees with the double-precision reference") {
 TEST_CASE("every compiled instance agrees with the double-precision reference") {
   std::map<std::string, Worst> worst;
   const int cases = number("FP4PA_INSTANCE_CASES", 25);
-  for (int i = 0; i < fp4pa::simt::kNumInstances; ++i) {
+  for (int i = 0; i < instances::kNumInstances; ++i) {
     for (int seed = 0; seed < cases; ++seed) {
-      grid::Case c = at_instance(grid::draw(static_cast<std::uint64_t>(100000 + 1000 * i + seed)), fp4pa::simt::kInstances[i]);
-      c.backend = "cuda";
+      grid::Case c = at_instance(grid::draw(static_cast<std::uint64_t>(100000 + 1000 * i + seed)), instances::kInstances[i]);
+      c.backend = fp4pa::gpu_test::kBackendName;
       run(c, worst);
     }
   }
