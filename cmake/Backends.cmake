@@ -53,6 +53,14 @@ else()
   elseif(NOT FP4PA_HIP_INCLUDE_DIR OR NOT FP4PA_HIP_LIBRARY)
     fp4pa_decide(HIP FALSE "hip/hip_runtime_api.h or libamdhip64 was not found (Debian and Ubuntu: libamdhip64-dev)")
   else()
-    fp4pa_decide(HIP TRUE "${FP4PA_HIP_COMPILER}, ${FP4PA_HIP_LIBRARY}")
+    execute_process(
+      COMMAND "${FP4PA_HIP_COMPILER}" -x hip --offload-arch=gfx950 --cuda-device-only -nogpulib -nogpuinc -fsyntax-only
+              "${PROJECT_SOURCE_DIR}/core/macros.hpp"
+      RESULT_VARIABLE refused OUTPUT_QUIET ERROR_QUIET)
+    if(refused)
+      fp4pa_decide(HIP FALSE "${FP4PA_HIP_COMPILER} does not compile for gfx950 (clang 20 or newer, or ROCm 6.4's amdclang++)")
+    else()
+      fp4pa_decide(HIP TRUE "${FP4PA_HIP_COMPILER}, ${FP4PA_HIP_LIBRARY}")
+    endif()
   endif()
 endif()
