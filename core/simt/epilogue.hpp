@@ -47,7 +47,7 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_warps(RowVector& max, RowVector& sum,
       const std::uint32_t at = kStates + 8 * row(lane, s);
       float common = kMinusInf;
       for (int w = 0; w < exec_.num_warps(); ++w) {
-        common = ::fmaxf(common, exec_.template load_shared<float>(lane, area(w) + at));
+        common = math::max(common, exec_.template load_shared<float>(lane, area(w) + at));
       }
       float total = 0.0f;
       for (int w = 0; w < exec_.num_warps(); ++w) {

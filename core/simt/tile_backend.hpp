@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "core/attention/body.hpp"
+#include "core/math.hpp"
 #include "core/simt/key_stream.hpp"
 #include "core/simt/query.hpp"
 #include "core/simt/row_slots.hpp"
@@ -155,11 +156,11 @@ class SimtTileBackend {
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
         float& m = max.value[lane][nt * Slots::kSlots + Slots::slot(v)];
-        m = ::fmaxf(m, scores.value[lane][tile][nt][v]);
+        m = math::max(m, scores.value[lane][tile][nt][v]);
       });
     });
-    reduce_peers(max, [](float a, float b) { return ::fmaxf(a, b); });
-    each_row([](float& m, float old) { m = ::fmaxf(m, old); }, max, before);
+    reduce_peers(max, [](float a, float b) { return math::max(a, b); });
+    each_row([](float& m, float old) { m = math::max(m, old); }, max, before);
     return max;
   }
 

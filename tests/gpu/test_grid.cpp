@@ -1,4 +1,4 @@
-// The attention grid of tests/attention on the CUDA back end, against the double-precision reference.
+// The attention grid of tests/attention on a GPU back end, against the double-precision reference.
 //
 // Bounds are DESIGN section 4's: 2e-3 where operands are f16, 8e-3 where one of them is bf16 (keys or values in bf16, and
 // values with E8M0 scales along head_dim, whose probabilities are bf16). The LSE owes nothing to the values.
@@ -11,10 +11,17 @@
 #include <set>
 #include <string>
 
-#include "cuda/instances.hpp"
 #include "tests/attention/grid_case.hpp"
 #include "tests/attention/grid_instance.hpp"
 #include "tests/attention/grid_run.hpp"
+#include "tests/gpu/backend_name.hpp"
+#if defined(FP4PA_TEST_HIP)
+#include "hip/instances.hpp"
+namespace instances = fp4pa::hip;
+#else
+#include "cuda/instances.hpp"
+namespace instances = fp4pa::simt;
+#endif
 
 namespace {
 
@@ -33,7 +40,7 @@ void run(const grid::Case& c, std::map<std::string, Worst>& worst) {
   INFO(grid::describe(c));
   CHECK(outcome.failure == "");
   if (!outcome.failure.empty()) return;
-  CHECK(outcome.backend == "cuda");
+  CHECK(outcome.backend == fp4pa::gpu_test::kBackendName);
   CHECK(outcome.error <= (grid::has_bf16_operands(c) ? 8e-3 : 2e-3));
   CHECK(std::min(outcome.lse_error, outcome.lse_excess) <= 1e-3);
   Worst& w = worst[std::string(name_of(c.k)) + " / " + name_of(c.v) + " / " + name_of(c.v_axis) +
@@ -55,7 +62,7 @@ TEST_CASE("the drawn grid agrees with the double-precision reference") {
   const int cases = number("FP4PA_GRID_CASES", 1500);
   for (int seed = 0; seed < cases; ++seed) {
     grid::Case c = grid::draw(static_cast<std::uint64_t>(seed));
-    c.backend = "cuda";
+    c.backend = fp4pa::gpu_test::kBackendName;
     run(c, worst);
   }
   print(worst);
@@ -64,12 +71,12 @@ TEST_CASE("the drawn grid agrees with the double-precision reference") {
 TEST_CASE("every compiled instance agrees with the double-precision reference") {
   std::map<std::string, Worst> worst;
   const int cases = number("FP4PA_INSTANCE_CASES", 25);
-  for (int i = 0; i < fp4pa::simt::kNumInstances; ++i) {
+  for (int i = 0; i < instances::kNumInstances; ++i) {
     for (int seed = 0; seed < cases; ++seed) {
-      const fp4pa::core::SimtConfig& instance = fp4pa::simt::kInstances[i];
+      const fp4pa::core::SimtConfig& instance = instances::kInstances[i];
       grid::Case c = grid::at_instance(grid::draw(static_cast<std::uint64_t>(100000 + 1000 * i + seed)), instance,
-                                       fp4pa::simt::rows_of(instance));
-      c.backend = "cuda";
+                                       instances::rows_of(instance));
+      c.backend = fp4pa::gpu_test::kBackendName;
       run(c, worst);
     }
   }
