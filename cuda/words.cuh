@@ -7,6 +7,7 @@
 
 #define FP4PA_DEVICE __device__
 #define FP4PA_SHARED __shared__
+#define FP4PA_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 /// The head of a kernel with blocks of `threads` threads and one argument, by value.
 #define FP4PA_KERNEL(name, threads, ...) \
   __global__ void __launch_bounds__(threads) name(const __grid_constant__ __VA_ARGS__)

@@ -32,19 +32,18 @@ constexpr bool has_kernel(const SimtConfig& c) { return !is_native(c); }
 using WaveExec = gfx942::WaveExec;
 template <int index>
 using Shim = gfx942::Shim<kInstances[index], WaveExec>;
-#else  // the host
-constexpr bool has_kernel(const SimtConfig&) { return false; }
 #endif
 
 template <int index>
-FP4PA_DEVICE void attend(const AttendArgs& args) {
+FP4PA_DEVICE void attend([[maybe_unused]] const AttendArgs& args) {
+#if defined(__HIP_DEVICE_COMPILE__)
   if constexpr (has_kernel(kInstances[index])) {
     using B = core::SimtTileBackend<Shim<index>>;
     constexpr const SimtConfig& kShape = kInstances[index];
     // What shared_layout_of() assumes about the back end's sizes.
     static_assert(B::kQueries == kAtomQueries);
     static_assert(B::kResultBytes == (kShape.head_dim + 2) * kShape.row_tiles * kAtomQueries * 4);
-    extern FP4PA_SHARED __attribute__((aligned(128))) std::uint8_t shared[];
+    FP4PA_DYNAMIC_SHARED(std::uint8_t, shared);
     WaveExec exec(shared, args.warps);
     core::for_each_item(args.list, block_id(), [&](const core::WorkItem& item) {
       const core::RowMap rows(args.params, item);
@@ -52,6 +51,7 @@ FP4PA_DEVICE void attend(const AttendArgs& args) {
       core::attend(backend, args.params, item);
     });
   }
+#endif
 }
 
 }  // namespace fp4pa::hip

@@ -16,6 +16,7 @@
 
 #define FP4PA_DEVICE __attribute__((device))
 #define FP4PA_SHARED __attribute__((shared))
+#define FP4PA_DYNAMIC_SHARED(type, name) extern FP4PA_SHARED __attribute__((aligned(128))) type name[]
 /// The head of a kernel with blocks of `threads` threads and one argument, by value.
 #define FP4PA_KERNEL(name, threads, ...) \
   __attribute__((global, visibility("hidden"), amdgpu_flat_work_group_size(threads, threads))) void name(const __VA_ARGS__)

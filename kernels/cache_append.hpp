@@ -49,7 +49,7 @@ FP4PA_KERNEL(append_rows, kThreads, AppendArgs args) {
 
 /// V scaled along tokens: a block per (token, head), and work only for tokens that begin a group.
 FP4PA_KERNEL(append_groups, kThreads, AppendArgs args) {
-  extern FP4PA_SHARED float group[];  // [tokens, head_dim]
+  FP4PA_DYNAMIC_SHARED(float, group);  // [tokens, head_dim]
   const CacheTensor& tensor = args.tensors[1];
   const Slots& slots = args.slots;
   const std::int64_t items = slots.size * args.heads;

@@ -67,7 +67,7 @@ FP4PA_DEVICE void for_each_item(const TwoTierArgs& a, Count&& count, F&& f) {
 
 /// A block per (piece, head): K and V of the piece's tokens.
 FP4PA_KERNEL(quantise_pieces, kThreads, TwoTierArgs a) {
-  extern FP4PA_SHARED float shared[];  // [tokens of a piece, or warps, head_dim]
+  FP4PA_DYNAMIC_SHARED(float, shared);  // [tokens of a piece, or warps, head_dim]
   const auto count = [&](const Sequence& seq) {
     return (a.cut.piece_of(seq.step.quantised_after) - a.cut.piece_of(seq.step.quantised_before)) * a.heads;
   };
