@@ -93,7 +93,8 @@ struct KeyProduct {
     for (int block = 0; block < kBlocks; ++block) {
       if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
       PerLane<std::uint32_t[4]> keys;
-      exec.each_lane([&](Lane lane) {
+      exec.each_lane([&](Lane same) {
+        const Lane lane = lane_anew(exec, same);
         const int token = Shim::token_of_slot(16 * tile + lane.id % 16);
         load_dims<kKind>(exec, lane, stream, token, block, keys[lane]);
         if constexpr (kKind == KvKind::kNvfp4) {

@@ -162,7 +162,8 @@ struct ValueProduct {
     for (int block = 0; block < kBlocks; ++block) {
       if (!kConfig.exact_head_dim && block * kBlockDims >= stream.head_dim()) break;
       PerLane<std::uint32_t[kDims][4]> values;  // [dim tile][pair of tokens]
-      exec.each_lane([&](Lane lane) {
+      exec.each_lane([&](Lane same) {
+        const Lane lane = lane_anew(exec, same);
         const int first = first_token(Shim::kWide, step, lane.id / 16);
         load_values<kKind>(exec, lane, stream, first, block, values[lane]);
         if constexpr (kKind == KvKind::kNvfp4) scale_by_group(exec, lane, stream, layout, first, block, values[lane]);

@@ -55,6 +55,13 @@ class Wave {
     f(lane_);
   }
 
+  /// The lane again, as far as the compiler can tell another one: addresses made of it cannot be computed once for all tiles
+  /// and kept, which would take more registers than there are.
+  [[nodiscard]] FP4PA_WAVE_FN Lane anew(Lane lane) const {
+    asm volatile("" : "+v"(lane.id));
+    return lane;
+  }
+
   template <class T>
   [[nodiscard]] FP4PA_WAVE_FN PerLane<T> shuffle_xor(const PerLane<T>& x, int mask) const {
     static_assert(sizeof(T) == 4);

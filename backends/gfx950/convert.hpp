@@ -21,9 +21,18 @@ FP4PA_FN std::uint32_t pack_e4m3(float a, float b, float c, float d) {
 #endif
 }
 
-/// Byte `index` of a word of E4M3 codes.
-FP4PA_FN float e4m3_value(std::uint32_t codes, int index) {
-  return core::E4M3::decode(static_cast<std::uint8_t>(codes >> (8 * index)));
+/// The four values of a word of E4M3 codes.
+FP4PA_FN void unpack_e4m3(std::uint32_t codes, float (&out)[4]) {
+#if defined(__AMDGCN__) && defined(__gfx950__)
+  const auto low = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), false);
+  const auto high = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), true);
+  out[0] = low.x;
+  out[1] = low.y;
+  out[2] = high.x;
+  out[3] = high.y;
+#else
+  for (int i = 0; i < 4; ++i) out[i] = core::E4M3::decode(static_cast<std::uint8_t>(codes >> (8 * i)));
+#endif
 }
 
 /// Words of 16-bit columns to words of nibbles. A lane has four neighbouring dims of eight tokens, two tokens a word: 0 and 4,

@@ -85,8 +85,10 @@ struct NativeQuery {
                 lane, scale_address(query, term, row / 16, 0, column + 16 * (first / 32 + 2)), kUnitScale);
           }
         }
+        float rounded[4];
+        unpack_e4m3(codes, rounded);
         FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) value[lane][i] -= scaled(e4m3_value(codes, i), log2);
+        for (int i = 0; i < 4; ++i) value[lane][i] -= scaled(rounded[i], log2);
         log2 = log2 + kTermLog2 > -127 ? log2 + kTermLog2 : -127;
       }
     });

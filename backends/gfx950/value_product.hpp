@@ -66,8 +66,11 @@ struct NativeValueProduct {
         for (int term = 0; term < kTerms; ++term) {
           const std::uint32_t codes = pack_e4m3(x[0], x[1], x[2], x[3]);
           weight[lane][term][nt][tile] = codes;
+          if (term + 1 == kTerms) break;
+          float rounded[4];
+          unpack_e4m3(codes, rounded);
           FP4PA_UNROLL
-          for (int v = 0; v < 4; ++v) x[v] = (x[v] - e4m3_value(codes, v)) * kTermRaise;
+          for (int v = 0; v < 4; ++v) x[v] = (x[v] - rounded[v]) * kTermRaise;
         }
       }
     });
