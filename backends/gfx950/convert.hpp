@@ -26,10 +26,10 @@ FP4PA_FN void unpack_e4m3(std::uint32_t codes, float (&out)[4]) {
 #if defined(__AMDGCN__) && defined(__gfx950__)
   const auto low = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), false);
   const auto high = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), true);
-  out[0] = low.x;
-  out[1] = low.y;
-  out[2] = high.x;
-  out[3] = high.y;
+  out[0] = low[0];
+  out[1] = low[1];
+  out[2] = high[0];
+  out[3] = high[1];
 #else
   for (int i = 0; i < 4; ++i) out[i] = core::E4M3::decode(static_cast<std::uint8_t>(codes >> (8 * i)));
 #endif
