@@ -81,10 +81,15 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_warps(RowVector& max, RowVector& sum,
 /// Brings the output into another order of dims, 32 dims of one query tile at a time through the warp's scratch.
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) const {
-  if (output.order == order) return;
   const int old = output.order;
   output.order = order;
-  if (old == 0) return;
+  if constexpr (!kOneOrder) {
+    if (old != order && old != 0) move_dims(output, old, order);
+  }
+}
+
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::move_dims(Output& output, int old, int order) const {
   constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
   static_assert(kDimBlock * kQueries * 4 <= kScratchBytes);
   const auto at = [&](Lane lane, int of, int m, int v) {
@@ -150,7 +155,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output(const RowMap& rows, const Outp
 template <class Shim>
 template <class T, class Round>
 FP4PA_FN void SimtTileBackend<Shim>::store_output_as(const RowMap& rows, const Output& output, Round&& round) const {
-  constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
+  constexpr int kTiles = kOutputBlock / Shim::OutputAtom::kDims;
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int nt = 0; nt < kRowTiles; ++nt) {
@@ -161,7 +166,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output_as(const RowMap& rows, const O
         T* const out = static_cast<T*>(p_.o.data) + rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
         FP4PA_UNROLL
         for (int tile = 0; tile < kDimTiles; ++tile) {
-          const int block = tile / kTiles * kDimBlock;
+          const int block = tile / kTiles * kOutputBlock;
           if (block >= head_dim()) continue;
           out[block + Shim::output_dim(output.order, tile % kTiles, lane.id, v)] = round(output.value[lane][tile][nt][v]);
         }
@@ -186,7 +191,7 @@ template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const Output& output, const RowVector& max,
                                                    const RowVector& sum) const {
   if (!holds_result()) return;
-  constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
+  constexpr int kTiles = kOutputBlock / Shim::OutputAtom::kDims;
   const std::int64_t first = item.partial_slot * p_.partition.tile_rows;
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
@@ -205,7 +210,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const O
         float* const out = p_.partial_output + (first + r) * p_.head_dim;
         FP4PA_UNROLL
         for (int tile = 0; tile < kDimTiles; ++tile) {
-          const int block = tile / kTiles * kDimBlock;
+          const int block = tile / kTiles * kOutputBlock;
           if (block < head_dim()) {
             out[block + Shim::output_dim(output.order, tile % kTiles, lane.id, v)] = output.value[lane][tile][nt][v];
           }

@@ -32,8 +32,15 @@ concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float 
   { S::exp2(x) } -> std::same_as<float>;
   { S::query_form(kind) } -> std::same_as<QueryForm>;
   { S::dim_order(kind) } -> std::same_as<int>;
-  { S::output_dim(i, i, i, i) } -> std::same_as<int>;  // order, dim tile of a 32-dim block, lane, value
+  { S::output_dim(i, i, i, i) } -> std::same_as<int>;  // order, dim tile of a block of dims, lane, value
 };
+
+/// Dims that a shim's orders permute among themselves; 32 unless it says otherwise.
+template <class S>
+inline constexpr int kOutputBlockOf = kDimBlock;
+template <class S>
+  requires requires { S::kOutputBlock; }
+inline constexpr int kOutputBlockOf<S> = S::kOutputBlock;
 
 template <class Shim>
 class SimtTileBackend {
@@ -57,6 +64,10 @@ class SimtTileBackend {
   static constexpr int kScoreValues = Slots::kValues;
   static constexpr int kOutputValues = OutputSlots::kValues;
   static constexpr int kOutputRegisters = kDimTiles * kRowTiles * kOutputValues;
+
+  static constexpr int kOutputBlock = kOutputBlockOf<Shim>;
+  /// A shim that leaves an output in the same order for all formats of V.
+  static constexpr bool kOneOrder = requires { requires Shim::kOneOrder; };
 
   using ScoreRegisters = float[kKeyTiles][kRowTiles][kScoreValues];
   using OutputRegisters = float[kDimTiles][kRowTiles][kOutputValues];
@@ -383,6 +394,7 @@ class SimtTileBackend {
   template <class T, class Round>
   FP4PA_FN void store_output_as(const RowMap& rows, const Output& output, Round&& round) const;
   FP4PA_FN void merge_warps(RowVector& max, RowVector& sum, Output& output);
+  FP4PA_FN void move_dims(Output& output, int old, int order) const;
 
   E& exec_;
   const AttentionParams& p_;
