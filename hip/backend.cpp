@@ -10,13 +10,8 @@ namespace fp4pa::api {
 const Backend kHipBackend{
     .name = "hip",
     .available = hip::device_available,
-#if defined(FP4PA_HIP_INSTANCES)
     .plan = hip::plan,
     .run = hip::run,
-#else  // this tree has no attention kernels
-    .plan = nullptr,
-    .run = nullptr,
-#endif
     .append = hip::append,
     .append_two_tier = hip::append_two_tier,
     .gather = hip::gather,
