@@ -57,7 +57,7 @@ FP4PA_FN void mask_scores(B& b, const AttentionParams& p, const RowMap& rows, Ke
   // Without a branch, so that a compiler keeps a row's range for all its keys.
   b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
     const KeyRange seen = visible_range(p, rows, existing(row));
-    score = (key >= seen.begin) & (key < seen.end) & (key < keys.end) ? score : kMinusInf;
+    score = ((key >= seen.begin) & (key < seen.end) & (key < keys.end)) ? score : kMinusInf;
   });
 }
 
