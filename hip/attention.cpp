@@ -61,7 +61,12 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
-  const int instance = select_instance(config, device.architecture == kGfx950);
+  int instance = select_instance(config, device.architecture == kGfx950);
+  // Native instances are the ones with large tiles: where a runtime offers too little for one, another decodes.
+  if (instance >= 0 && is_native(kInstances[instance]) &&
+      launch_of(instance, config, device.shared_bytes).layout.bytes > device.shared_bytes) {
+    instance = select_instance(config, false);
+  }
   if (instance < 0) {
     return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
                      name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
