@@ -34,8 +34,9 @@ template <int index>
 using Shim = gfx942::Shim<kInstances[index], WaveExec>;
 #endif
 
+/// Inlined whatever its size: a call would put its registers on a stack in memory.
 template <int index>
-FP4PA_DEVICE void attend([[maybe_unused]] const AttendArgs& args) {
+FP4PA_DEVICE __attribute__((always_inline)) inline void attend([[maybe_unused]] const AttendArgs& args) {
 #if defined(__HIP_DEVICE_COMPILE__)
   if constexpr (has_kernel(kInstances[index])) {
     using B = core::SimtTileBackend<Shim<index>>;
