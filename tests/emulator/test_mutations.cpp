@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/attention/grid_instance.hpp"
-#include "tests/attention/grid_run.hpp"
-#include "tests/emulator/mutant_exec.hpp"
+#include "tests/emulator/mutants.hpp"
 #include "tests/emulator/sm80_instances.hpp"
 
 namespace {
@@ -63,41 +61,9 @@ constexpr emulator_test::Emulation kMutantTables = [] {
   return e;
 }();
 
-/// Rotated, and long enough that every stage of the pipeline is used again; two items, one after the other in one block.
-grid::Case case_of(int instance) {
-  grid::Case c;
-  c.seed = 7;
-  c.k = c.v = KvFormat::kMxfp4;
-  c.rotation = Rotation::kHadamard32;
-  c.group_heads = 4;
-  c.q_lens = {1, 1};
-  c.kv_lens = {900, 700};
-  c = grid::at_instance(c, Sm80Instances::config(instance), Sm80Instances::tile_rows(instance));
-  if (instance == kPrefill) c.kv_lens = {300, 200};
-  c.backend = "cuda";
-  return c;
-}
-
-struct Verdict {
-  bool by_emulator, by_error;
-  std::string text;  // the emulator's
-  [[nodiscard]] bool found() const { return by_emulator || by_error; }
-};
-
-Verdict run(int instance, Fault fault, const emulator_test::Emulation& emulation = kMutants) {
-  Mutant::fault = fault;
-  Mutant::places.clear();
-  emulator::Findings findings;
-  const emulator_test::Setup before = emulator_test::current;
-  emulator_test::current = {&emulation, {emulator::Order::forwards(), &findings, nullptr}, 1, instance, -1};
-  const grid::Case c = case_of(instance);
-  const grid::Outcome outcome = grid::run_case(c);
-  CHECK(emulator_test::current.planned == instance);
-  emulator_test::current = before;
-  Mutant::fault = {};
-  CHECK(outcome.failure == "");
-  const double bound = grid::has_bf16_operands(c) ? 8e-3 : 2e-3;
-  return {!findings.empty(), !(outcome.error <= bound) || !(outcome.lse_error <= 1e-3), findings.text()};
+emulator_test::Verdict run(int instance, Fault fault, const emulator_test::Emulation& emulation = kMutants) {
+  const bool bf16 = grid::has_bf16_operands(emulator_test::mutant_case(emulation, instance));
+  return emulator_test::run_mutant<Mutant>(emulation, instance, fault, {bf16 ? 8e-3 : 2e-3, 1e-3});
 }
 
 const char* name_of(int instance) { return instance == kDecode ? "decode" : instance == kRecent ? "decode, two tiers" : "prefill"; }
@@ -112,7 +78,7 @@ std::map<std::string, Tally> leave_out_each(int instance, Fault::Kind kind, cons
   std::map<std::string, Tally> tally;
   std::map<std::string, std::string> example;
   for (int n = 0;; n += step) {
-    const Verdict v = run(instance, {kind, n});
+    const emulator_test::Verdict v = run(instance, {kind, n});
     if (Mutant::places.empty()) break;  // no n-th one
     const std::string place = *Mutant::places.begin();
     ++tally[place].planted;
@@ -137,7 +103,7 @@ int never_found(const std::map<std::string, Tally>& tally) {
 TEST_CASE("mutants: the control passes") {
   for (const int instance : {kDecode, kRecent, kPrefill}) {
     CAPTURE(std::string(name_of(instance)));
-    const Verdict v = run(instance, {});
+    const emulator_test::Verdict v = run(instance, {});
     CHECK(v.text == "");
     CHECK_FALSE(v.by_error);
   }
