@@ -1,9 +1,7 @@
 // Faults planted in the body's way of running on sm_80. Each must be found: by the emulator, or by an error over the bound.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 #include <string>
 #include <vector>
@@ -68,34 +66,9 @@ emulator_test::Verdict run(int instance, Fault fault, const emulator_test::Emula
 
 const char* name_of(int instance) { return instance == kDecode ? "decode" : instance == kRecent ? "decode, two tiers" : "prefill"; }
 
-struct Tally {
-  int planted = 0, found = 0;
-};
-
-/// Leaves out the first, the second, ... of a kind, or every step-th, each in a run of its own.
-/// @return by place in the source
-std::map<std::string, Tally> leave_out_each(int instance, Fault::Kind kind, const char* what, int step = 1) {
-  std::map<std::string, Tally> tally;
-  std::map<std::string, std::string> example;
-  for (int n = 0;; n += step) {
-    const emulator_test::Verdict v = run(instance, {kind, n});
-    if (Mutant::places.empty()) break;  // no n-th one
-    const std::string place = *Mutant::places.begin();
-    ++tally[place].planted;
-    tally[place].found += v.found() ? 1 : 0;
-    if (v.found() && example[place].empty()) {
-      example[place] = v.by_emulator ? v.text.substr(0, v.text.find('\n')) : "an error over the bound";
-    }
-  }
-  for (const auto& [place, t] : tally) {
-    std::printf("  %s, %s at %s: %d of %d found%s%s\n", name_of(instance), what, place.c_str(), t.found, t.planted,
-                t.found != 0 ? ", e.g. " : "", example[place].c_str());
-  }
-  return tally;
-}
-
-int never_found(const std::map<std::string, Tally>& tally) {
-  return static_cast<int>(std::count_if(tally.begin(), tally.end(), [](const auto& t) { return t.second.found == 0; }));
+std::map<std::string, emulator_test::Tally> leave_out_each(int instance, Fault::Kind kind, const char* what, int step = 1) {
+  return emulator_test::leave_out_each<Mutant>(std::string(name_of(instance)) + ", " + what, kind, step,
+                                               [=](Fault fault) { return run(instance, fault); });
 }
 
 }  // namespace
@@ -122,7 +95,7 @@ TEST_CASE("mutants: a missing block barrier is found") {
   for (const int instance : {kDecode, kRecent, kPrefill}) {
     const auto tally = leave_out_each(instance, Fault::Kind::kBlockBarrier, "no block barrier");
     CHECK(tally.size() >= 3);
-    CHECK(never_found(tally) <= 2);
+    CHECK(emulator_test::never_found(tally) <= 2);
   }
 }
 
@@ -139,7 +112,7 @@ TEST_CASE("mutants: a missing warp barrier is found") {
     // In prefill there are hundreds, all of them at the query: a few will do, at a step that shares no factor with their order.
     const auto tally = leave_out_each(instance, Fault::Kind::kWarpBarrier, "no warp barrier", instance == kPrefill ? 11 : 1);
     CHECK(tally.size() >= 3);
-    CHECK(never_found(tally) == 0);
+    CHECK(emulator_test::never_found(tally) == 0);
   }
 }
 
@@ -147,7 +120,7 @@ TEST_CASE("mutants: a missing wait for copies is found") {
   for (const int instance : {kDecode, kRecent, kPrefill}) {
     const auto tally = leave_out_each(instance, Fault::Kind::kCopyWait, "no wait");
     CHECK(tally.size() >= 2);
-    CHECK(never_found(tally) <= 1);
+    CHECK(emulator_test::never_found(tally) <= 1);
   }
 }
 
