@@ -4,6 +4,7 @@
 #include "backends/sm80/exec.hpp"
 #include "backends/sm80/shim.hpp"
 #include "core/schedule/work.hpp"
+#include "cuda/dependency.cuh"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
 
@@ -16,6 +17,8 @@ __global__ void __launch_bounds__(simt::kInstances[index].warps * 32, simt::kIns
   constexpr core::SimtConfig kConfig = simt::kInstances[index];
   extern __shared__ __align__(128) std::uint8_t shared[];
   sm80::WarpExec exec(shared);
+  allow_dependents();
+  wait_for_previous();
   core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item) {
     const core::RowMap rows(args.params, item);
     core::SimtTileBackend<sm80::Shim<kConfig, sm80::WarpExec>> backend(exec, args.params, rows, args.layout);

@@ -28,6 +28,9 @@ const void* function_of(int instance) {
   return kFunctions[static_cast<std::size_t>(instance)];
 }
 
+/// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
+constexpr std::int32_t kOverheadTiles = 6;
+
 struct Launch {
   int warps;
   core::SharedLayout layout;
@@ -132,7 +135,8 @@ Status run(const api::RunRequest& request) noexcept {
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
-  const core::AttentionParams params = api::make_params(request);
+  core::AttentionParams params = api::make_params(request);
+  params.partition.overhead_tiles = kOverheadTiles;
   AttendArgs args{params, api::work_list(params), launch.layout};
 
   if (request.config.validate_device_data) {
@@ -140,12 +144,26 @@ Status run(const api::RunRequest& request) noexcept {
   }
   if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   void* arguments[] = {&args};
-  const cudaError_t error =
-      cudaLaunchKernel(function_of(instance), dim3(static_cast<unsigned>(request.choice.num_workers)),
-                       dim3(static_cast<unsigned>(32 * launch.warps)), arguments,
-                       static_cast<std::size_t>(launch.layout.bytes), stream);
+  const bool dependent = device.compute_capability >= 90;
+  const cudaError_t error = cuda::launch(function_of(instance), request.choice.num_workers, 32 * launch.warps,
+                                         launch.layout.bytes, dependent, arguments, stream);
   if (const Status s = check(error, "launching the attention"); s != Status::kOk) return s;
-  return check(launch_merge(args, stream), "launching the merge");
+  return check(launch_merge(args, dependent, stream), "launching the merge");
+}
+
+cudaError_t launch(const void* function, int blocks, int threads, int shared_bytes, bool dependent, void** arguments,
+                   cudaStream_t stream) noexcept {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = dependent ? 1 : 0;
+  return cudaLaunchKernelExC(&config, function, arguments);
 }
 
 }  // namespace fp4pa::cuda

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "backends/sm80/scale_form.hpp"
 #include "core/simt/shared_layout.hpp"
 #include "fp4pa/attention.hpp"
 
@@ -109,7 +110,7 @@ inline constexpr int kAtomQueries = 8;
 /// Bytes of a team's stages: what the segment that needs most needs.
 [[nodiscard]] inline int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
   const auto bytes = [&](const KvCacheDesc& tier, int stages) {
-    return stages * core::tile_layout(kind_of(tier.k), kind_of(tier.v), tier.head_dim, i.tile_keys).bytes;
+    return stages * core::tile_layout<sm80::OperandScales>(kind_of(tier.k), kind_of(tier.v), tier.head_dim, i.tile_keys).bytes;
   };
   const int old_tier = bytes(c.cache, i.stages[0]);
   return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1])) : old_tier;

@@ -23,7 +23,11 @@ template <int index>
 /// Prefix sums of the schedule: costs, and under fixed splits slots.
 cudaError_t launch_schedule(const core::WorkList& list, cudaStream_t stream) noexcept;
 /// Merges the partial states of the units that were divided.
-cudaError_t launch_merge(const AttendArgs& args, cudaStream_t stream) noexcept;
+cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t stream) noexcept;
+
+/// @param dependent  the kernel may be brought in while the one before runs, and waits for it itself: cuda/dependency.cuh
+cudaError_t launch(const void* function, int blocks, int threads, int shared_bytes, bool dependent, void** arguments,
+                   cudaStream_t stream) noexcept;
 
 /// What validation found, in the workspace.
 struct Finding {

@@ -1,17 +1,20 @@
 // The device's half of the schedule: prefix sums over sequences of the costs that core/schedule defines. Items and merges are
 // then found by arithmetic, by whoever needs them.
+#include "cuda/dependency.cuh"
 #include "cuda/kernels.hpp"
 
 namespace fp4pa::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kMaxThreads = 512;
 
 /// One block. A thread sums a run of sequences, the block scans the sums, and the thread writes its run's prefixes.
-__global__ void __launch_bounds__(kThreads) schedule(const __grid_constant__ core::WorkList list) {
-  __shared__ core::SequenceCost sums[kThreads];
+__global__ void __launch_bounds__(kMaxThreads) schedule(const __grid_constant__ core::WorkList list) {
+  __shared__ core::SequenceCost sums[kMaxThreads];
+  allow_dependents();
+  const int threads = static_cast<int>(blockDim.x);
   const int thread = static_cast<int>(threadIdx.x);
-  const int run = (list.batch + kThreads - 1) / kThreads;
+  const int run = (list.batch + threads - 1) / threads;
   const int begin = thread * run < list.batch ? thread * run : list.batch;
   const int end = begin + run < list.batch ? begin + run : list.batch;
 
@@ -23,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) schedule(const __grid_constant__ cor
   }
   sums[thread] = own;
   __syncthreads();
-  for (int distance = 1; distance < kThreads; distance *= 2) {
+  for (int distance = 1; distance < threads; distance *= 2) {
     core::SequenceCost sum = sums[thread];
     if (thread >= distance) {
       sum.cost += sums[thread - distance].cost;
@@ -42,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) schedule(const __grid_constant__ cor
     before.cost += cost.cost;
     before.slots += cost.slots;
   }
-  if (thread == kThreads - 1) {
+  if (thread == threads - 1) {
     list.partition.cost_prefix[list.batch] = sums[thread].cost;
     list.partition.slot_prefix[list.batch] = sums[thread].slots;
   }
@@ -51,7 +54,8 @@ __global__ void __launch_bounds__(kThreads) schedule(const __grid_constant__ cor
 }  // namespace
 
 cudaError_t launch_schedule(const core::WorkList& list, cudaStream_t stream) noexcept {
-  schedule<<<1, kThreads, 0, stream>>>(list);
+  const int threads = list.batch < kMaxThreads ? (list.batch + 31) / 32 * 32 : kMaxThreads;
+  schedule<<<1, static_cast<unsigned>(threads > 0 ? threads : 32), 0, stream>>>(list);
   return cudaGetLastError();
 }
 

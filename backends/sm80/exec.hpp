@@ -77,6 +77,14 @@ class WarpExec {
     return __ldg(static_cast<const T*>(from));
   }
 
+  /// from + a * b.
+  [[nodiscard]] __device__ __forceinline__ static const std::uint8_t* add_product(const std::uint8_t* from, std::uint32_t a,
+                                                                                  std::uint32_t b) {
+    const std::uint8_t* out;
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(out) : "r"(a), "r"(b), "l"(from));
+    return out;
+  }
+
   /// cp.async.cg: past the first-level cache, since no byte is read twice. With a source size of 0 nothing is read.
   __device__ __forceinline__ void copy_async_16(Lane, std::uint32_t to, const void* from, bool valid) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to), "l"(from), "r"(valid ? 16 : 0)
@@ -115,8 +123,7 @@ class WarpExec {
   /// d += a b, each a function from a lane to its registers.
   template <class Element, class D, class A, class B>
   __device__ __forceinline__ void multiply(D&& d, A&& a, B&& b) const {
-    auto& sum = d(lane_);
-    MmaM16N8K16Instruction<Element>::mma(sum, a(lane_), b(lane_), sum);
+    MmaM16N8K16Instruction<Element>::accumulate(d(lane_), a(lane_), b(lane_));
   }
 
  private:

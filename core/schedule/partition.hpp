@@ -24,7 +24,7 @@ namespace fp4pa::core {
 
 /// Keys are scheduled in tiles of this many tokens; every cut falls on a multiple of it.
 inline constexpr std::int32_t kScheduleTokens = 64;
-/// Cost of starting and finishing an item, in tiles.
+/// Cost of starting and finishing an item, in tiles, where a back end names no other.
 inline constexpr std::int32_t kItemOverheadTiles = 1;
 
 /// Fixed splits: sequences with more packed query rows than this are left whole.
@@ -39,6 +39,7 @@ struct Partition {
   std::int32_t split_tiles;         // 0: balanced; else tiles of one item
   std::int64_t* cost_prefix;        // [batch + 1]: cost of all units of the sequences before
   std::int64_t* slot_prefix;        // [batch + 1], fixed only: partial slots of the sequences before
+  std::int32_t overhead_tiles = kItemOverheadTiles;  // cost of an item beyond its tiles
 };
 
 /// What decides which keys a row block sees.
@@ -95,9 +96,10 @@ struct TileRange {
 }
 
 /// Cost of one unit in tiles, with the overhead of its items.
-[[nodiscard]] FP4PA_FN constexpr std::int64_t unit_cost(std::int32_t tiles, std::int32_t split_tiles) {
+[[nodiscard]] FP4PA_FN constexpr std::int64_t unit_cost(std::int32_t tiles, std::int32_t split_tiles,
+                                                    std::int32_t overhead_tiles) {
   const std::int32_t pieces = split_tiles == 0 ? 1 : fixed_pieces(tiles, split_tiles);
-  return static_cast<std::int64_t>(tiles) + static_cast<std::int64_t>(pieces) * kItemOverheadTiles;
+  return static_cast<std::int64_t>(tiles) + static_cast<std::int64_t>(pieces) * overhead_tiles;
 }
 
 struct SequenceCost {
@@ -113,7 +115,7 @@ struct SequenceCost {
   const std::int32_t split = piece_tiles(s, p.split_tiles);
   for (std::int32_t block = 0; block < blocks; ++block) {
     const std::int32_t tiles = visible_tiles(s, p.tile_rows, block).size();
-    sum.cost += unit_cost(tiles, split);
+    sum.cost += unit_cost(tiles, split, p.overhead_tiles);
     if (split != 0) {
       const std::int32_t pieces = fixed_pieces(tiles, split);
       if (pieces > 1) sum.slots += pieces;

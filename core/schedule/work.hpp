@@ -35,6 +35,7 @@ struct Unit {
   std::int64_t cost;
   std::int32_t split;  // tiles of a piece; 0: balanced
   std::int64_t slot;   // fixed splits: slot of its first piece
+  std::int32_t overhead;  // of an item, in tiles
   [[nodiscard]] FP4PA_FN std::int64_t end() const { return begin + cost; }
 };
 
@@ -105,7 +106,8 @@ class UnitCursor {
   FP4PA_FN void measure_block(std::int32_t block) {
     unit_.block = block;
     unit_.tiles = visible_tiles(shape_, list_.partition.tile_rows, block);
-    unit_.cost = unit_cost(unit_.tiles.size(), unit_.split);
+    unit_.cost = unit_cost(unit_.tiles.size(), unit_.split, list_.partition.overhead_tiles);
+    unit_.overhead = list_.partition.overhead_tiles;
   }
   FP4PA_FN void set_head(std::int32_t head) {
     unit_.kv_head = head;
@@ -127,7 +129,7 @@ class UnitCursor {
 
 /// Tiles of a unit that lie left of cost offset x inside it; the overhead comes first.
 [[nodiscard]] FP4PA_FN std::int32_t tiles_before(const Unit& unit, std::int64_t x) {
-  const std::int64_t tiles = x - kItemOverheadTiles;
+  const std::int64_t tiles = x - unit.overhead;
   if (tiles < 0) return 0;
   return tiles < unit.tiles.size() ? static_cast<std::int32_t>(tiles) : unit.tiles.size();
 }
@@ -173,7 +175,7 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
         mine = item.tiles.size() > 0 || (unit.tiles.size() == 0 && unit.begin >= begin);
       } else {
         item = fixed_piece(unit, i);
-        const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + kItemOverheadTiles);
+        const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + unit.overhead);
         mine = at >= begin && at < end;
       }
       if (mine) f(item);  // the one call: on a GPU it is the whole kernel body, inlined

@@ -34,6 +34,17 @@ concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float 
   { S::output_dim(i, i, i, i) } -> std::same_as<int>;  // order, dim tile of a 32-dim block, lane, value
 };
 
+/// Probabilities are kept times 2^kProbabilityLog2, where a shim names one: its P V then needs no multiplication of its own to
+/// bring them into the range of a narrow operand. Row sums are kept in the same unit until finish_rows.
+template <class Shim>
+[[nodiscard]] consteval int probability_log2() {
+  if constexpr (requires { Shim::kProbabilityLog2; }) {
+    return Shim::kProbabilityLog2;
+  } else {
+    return 0;
+  }
+}
+
 template <class Shim>
 class SimtTileBackend {
  public:
@@ -63,9 +74,12 @@ class SimtTileBackend {
   struct RowVector {
     PerLane<float[kRowSlots]> value;
   };
+  /// In log2 units, or as the instruction summed them: then the rows' factors are multiplied in with the subtraction of the
+  /// maximum, or before anybody looks at a score.
   struct Scores {
     PerLane<ScoreRegisters> value;
     std::int32_t first_key;
+    bool raw;
   };
   struct Output {
     PerLane<OutputRegisters> value;
@@ -124,11 +138,7 @@ class SimtTileBackend {
     with_key_kind<kConfig.k[S]>(stream.k_kind(), [&](auto kind) {
       Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms_, scores.value);
     });
-    exec_.each_lane([&](Lane lane) {
-      for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
-        scores.value[lane][tile][nt][v] *= factor_.value[lane][nt * Slots::kSlots + Slots::slot(v)];
-      });
-    });
+    scores.raw = true;
     return scores;
   }
 
@@ -142,6 +152,14 @@ class SimtTileBackend {
 
   template <class F>
   FP4PA_FN void each_score(Scores& scores, F&& f) const {
+    if (scores.raw) {
+      exec_.each_lane([&](Lane lane) {
+        for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+          scores.value[lane][tile][nt][v] *= factor_.value[lane][nt * Slots::kSlots + Slots::slot(v)];
+        });
+      });
+      scores.raw = false;
+    }
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
         f(scores.value[lane][tile][nt][v], row_base() + nt * kQueries + Slots::query(lane.id, v),
@@ -159,21 +177,24 @@ class SimtTileBackend {
       });
     });
     reduce_peers(max, [](float a, float b) { return ::fmaxf(a, b); });
-    each_row([](float& m, float old) { m = ::fmaxf(m, old); }, max, before);
+    const RowVector factor = pending_factor(scores);
+    each_row([](float& m, float f, float old) { m = ::fmaxf(m * f, old); }, max, factor, before);
     return max;
   }
 
   FP4PA_FN void exp2_minus(Scores& scores, const RowVector& max) const {
+    const RowVector factor = pending_factor(scores);
     exec_.each_lane([&](Lane lane) {
       float base[kRowSlots];
       FP4PA_UNROLL
       for (int s = 0; s < kRowSlots; ++s) {
         // A row that has seen nothing has only scores of -inf: minus anything finite they give 0.
-        base[s] = max.value[lane][s] == kMinusInf ? 0.0f : max.value[lane][s];
+        base[s] = max.value[lane][s] == kMinusInf ? 0.0f : max.value[lane][s] - static_cast<float>(probability_log2<Shim>());
       }
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+        const int slot = nt * Slots::kSlots + Slots::slot(v);
         float& x = scores.value[lane][tile][nt][v];
-        x = Shim::exp2(x - base[nt * Slots::kSlots + Slots::slot(v)]);
+        x = Shim::exp2(::fmaf(x, factor.value[lane][slot], -base[slot]));
       });
     });
   }
@@ -248,6 +269,13 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : p_.head_dim; }
 
  private:
+  /// What is still to be multiplied into scores; at least 0, see load_query.
+  [[nodiscard]] FP4PA_FN RowVector pending_factor(const Scores& scores) const {
+    RowVector factor = factor_;
+    each_row([&](float& f) { f = scores.raw ? f : 1.0f; }, factor);
+    return factor;
+  }
+
   template <int kTiles, int kValues, class F>
   FP4PA_FN static void for_each_value(F&& f) {
     FP4PA_UNROLL
@@ -301,9 +329,10 @@ class SimtTileBackend {
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
     for (int r = first; r < kWarpRows; r += step) {
-      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, multiplier);
-      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), q.to_operand,
-                            terms_);
+      // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.
+      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, ::fabsf(multiplier));
+      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(),
+                            multiplier < 0.0f ? -q.to_operand : q.to_operand, terms_);
       exec_.each_lane([&](Lane lane) {
         if (lane.id == 0) {
           exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r), q.factor);
