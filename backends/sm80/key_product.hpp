@@ -63,14 +63,10 @@ namespace fp4pa::sm80 {
 }
 
 /// Words of one chunk to operand pairs; `pairs` is what 32 dims of a row (or a column) become.
-template <KvKind kKind, bool kBf16>
+template <KvKind kKind>
 FP4PA_FN void decode_word(std::uint32_t word, int chunk, bool transposed, std::uint32_t (&pairs)[4]) {
   if constexpr (core::is_fp4(kKind)) {
-    if constexpr (kBf16) {
-      e2m1_to_bf16(word, pairs);
-    } else {
-      e2m1_to_f16(word, pairs);
-    }
+    e2m1_to_f16(word, pairs);
   } else if constexpr (kKind == KvKind::kFp8) {
     // Transposed, the halves are two tokens and their bytes two dims.
     const std::uint32_t low = transposed ? (word & 0xffu) | ((word >> 8) & 0xff00u) : word & 0xffffu;
@@ -172,7 +168,7 @@ struct KeyProduct {
                                          [&](Lane lane) -> auto& { return words[lane]; });
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
-          for (int o = 0; o < 4; ++o) decode_word<kKind, false>(words[lane][o], chunk, false, pairs[lane][o]);
+          for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, false, pairs[lane][o]);
         });
       }
       if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, block, pairs);

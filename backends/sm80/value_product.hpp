@@ -5,10 +5,8 @@
 // the order of an output's dims (output_dim) is settled at the store. P comes out of the first product as
 // accumulators with tokens along the rows; rounded to 16 bits, one movmatrix per eight tokens makes B of it.
 //
-//   E2M1, E8M0 along head_dim   the scale of a block of 32 dims is multiplied into P, relative to the output's unit. P and V are
-//                               f16 where the tile's scales lie within kWindow binades of each other and of the unit, which
-//                               is what real caches are like. They are bf16 elsewhere, whose range holds P times any scale:
-//                               P is then raised by a power of two that keeps sums of decoded codes (2^-126) in range.
+//   E2M1, E8M0 along head_dim   f16; the scale of a block of 32 dims is multiplied into P, relative to the output's unit. Scales
+//                               far apart are left to f32, see within_window
 //   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (scale_form.hpp)
 //   E2M1, scales along tokens   f16; the f32 sum of 16 tokens is multiplied by the scale of its column
 //   E4M3, f16, bf16             as they are
@@ -16,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "backends/sm80/key_product.hpp"
 
@@ -51,49 +50,50 @@ struct ValueProduct {
   FP4PA_FN static void multiply(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                 typename Backend::Output& output) {
     if constexpr (scales_probability(kKind)) {
-      if (choose_f16_unit<kKind>(exec, backend, stream, output)) {
-        multiply_strips<kKind, false>(exec, backend, stream, p, 1.0f, output);
-      } else {
-        const float raise = choose_bf16_unit<kKind>(exec, backend, stream, output);
-        multiply_strips<kKind, true>(exec, backend, stream, p, raise, output);
+      if (!within_window<kKind>(exec, stream, output)) {
+        backend.adopt_order(output, core::per_halfword(kKind));
+        move_window<kKind>(exec, backend, stream, output);
+        add_outside<kKind>(exec, backend, stream, p, output);
       }
+      multiply_strips<kKind>(exec, backend, stream, p, output);
     } else {
       constexpr int kLog2 = kKind == KvKind::kNvfp4 ? -kNvfp4Log2 - kProbabilityLog2
                             : core::along_tokens(kKind) ? 0
                                                         : -kProbabilityLog2;
       backend.set_unit(output, kKind == KvKind::kBf16 ? 1.0f : stream.v_global(), kLog2);
-      multiply_strips<kKind, kKind == KvKind::kBf16>(exec, backend, stream, p, 1.0f, output);
+      multiply_strips<kKind>(exec, backend, stream, p, output);
     }
   }
 
  private:
-  template <KvKind kKind, bool kBf16, class Backend, class Stream, class Scores>
-  FP4PA_FN static void multiply_strips(E& exec, const Backend& backend, const Stream& stream, const Scores& p, float raise,
+  template <KvKind kKind, class Backend, class Stream, class Scores>
+  FP4PA_FN static void multiply_strips(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                        typename Backend::Output& output) {
     backend.adopt_order(output, core::per_halfword(kKind));
     FP4PA_UNROLL
     for (int strip = 0; strip < kStrips; ++strip) {
-      multiply_strip<kKind, kBf16>(exec, stream, strip, p, raise, output.unit_log2, output.value);
+      multiply_strip<kKind>(exec, stream, strip, p, output.unit_log2, output.value);
     }
   }
 
-  // E8M0 scales in f16. With `top` the largest scale's byte that the output's unit is made for, P * 2^14 is multiplied by
-  // 2^(byte - top + 1): at most 2^15, and a normal number for the kWindow binades below. The unit is then 2^(top - 128).
+  // E8M0 scales. With `top` the byte of the largest scale that the output's unit is made for, P * 2^14 is multiplied by
+  // 2^(byte - top + 1) in f16: at most 2^15, and the factor is a normal number for the kWindow binades below. The unit is then
+  // 2^(top - 128). What lies outside of the window is added in f32, one product at a time, and its factors are set to 0 for the
+  // matrix instructions: rare, and exact. Byte 0, 2^-127, counts as 0 everywhere.
 
   static constexpr int kWindow = 15;
+  static constexpr int kRoom = 3;  // of a new window, for larger scales in later tiles
   [[nodiscard]] FP4PA_FN static int top_of(int unit_log2) { return unit_log2 + 128; }
 
-  /// Whether P times this tile's scales will do in f16; the output then has a unit for it.
-  template <KvKind kKind, class Backend, class Stream>
-  FP4PA_FN static bool choose_f16_unit(E& exec, const Backend& backend, const Stream& stream,
-                                       typename Backend::Output& output) {
+  template <KvKind kKind, class Stream, class Output>
+  [[nodiscard]] FP4PA_FN static bool within_window(E& exec, const Stream& stream, const Output& output) {
     const int top = top_of(output.unit_log2);
     // Halves of 16 bits: a difference below zero shows in the half's sign. A borrow comes only from such a half.
     const std::uint32_t high = static_cast<std::uint32_t>(top) * 0x00010001u;
     const std::uint32_t low = static_cast<std::uint32_t>(top - kWindow) * 0x00010001u;
     const bool outside = exec.any([&](Lane lane) {
       std::uint32_t signs = 0;
-      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int bytes) {
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
         const std::uint32_t even = word & 0x00ff00ffu;
         const std::uint32_t odd = (word >> 8) & 0x00ff00ffu;
         // Bytes that are no scales count for nothing.
@@ -102,42 +102,105 @@ struct ValueProduct {
       });
       return (signs & 0x80008000u) != 0;
     });
-    if (!outside && output.unit == 1.0f && top < 255) return true;
-    return change_f16_unit<kKind>(exec, backend, stream, output);
+    return !outside && output.unit == 1.0f && top < 255;
   }
 
-  template <KvKind kKind, class Backend, class Stream>
-  FP4PA_FN static bool change_f16_unit(E& exec, const Backend& backend, const Stream& stream,
-                                       typename Backend::Output& output) {
-    const core::KeyRange keys = stream.keys();
-    if (keys.end - keys.begin != kConfig.tile_keys) return false;  // keys that do not exist have scales of 0
-    const int largest = extreme_scale<kKind, 0>(exec, stream);
-    const int smallest = 255 - extreme_scale<kKind, 255>(exec, stream);
-    constexpr int kRoom = 3;  // for larger ones in later tiles
-    if (largest == 255 || largest - smallest > kWindow - kRoom) return false;
-    const int top = largest + kRoom < 254 ? largest + kRoom : 254;
-    // What is there may only shrink: f32 ends where a unit falls by 2^128.
-    if (output.order != 0 && output.unit == 1.0f && top < top_of(output.unit_log2)) return false;
-    backend.set_unit(output, 1.0f, top - 128);
-    return true;
-  }
+  [[nodiscard]] FP4PA_FN static bool is_inside(int byte, int top) { return byte <= top && byte >= top - kWindow && byte != 0; }
 
-  /// Sets the output's unit for bf16; returns what probabilities are to be multiplied by.
+  /// Moves the window to the tile's largest scales where they are outside of it, and takes the others out of the tile.
   template <KvKind kKind, class Backend, class Stream>
-  FP4PA_FN static float choose_bf16_unit(E& exec, const Backend& backend, const Stream& stream,
-                                         typename Backend::Output& output) {
-    const int byte = extreme_scale<kKind, 0>(exec, stream);
-    const int largest = (byte < 254 ? byte : 254) - 127;  // NaN counts as the largest there is
-    int raise = -kE2m1Bf16Log2 - output.unit_log2;
-    if (output.unit != 1.0f || largest + raise > 127 || raise > 126) {
-      raise = 124 - largest;
-      raise = raise > 126 ? 126 : raise;
-      backend.set_unit(output, 1.0f, -kE2m1Bf16Log2 - raise);
+  FP4PA_FN static void move_window(E& exec, const Backend& backend, const Stream& stream, typename Backend::Output& output) {
+    PerLane<std::uint32_t> mine;
+    exec.each_lane([&](Lane lane) {
+      mine[lane] = 0;
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const std::uint32_t byte = byte_of(word, i);
+          if (i < bytes && byte != 255 && byte > mine[lane]) mine[lane] = byte;
+        }
+      });
+    });
+    const int largest = static_cast<int>(exec.reduce_max(mine));
+    const int now = top_of(output.unit_log2);
+    if (output.unit != 1.0f || now > 254 || now <= kWindow || (largest != 0 && (largest > now || largest < now - kWindow))) {
+      int top = largest + kRoom;
+      top = top > 254 ? 254 : top <= kWindow ? kWindow + 1 : top;
+      // Down only as far as what is there stays finite.
+      if (output.unit != 1.0f || top - 128 >= output.unit_floor) backend.set_unit(output, 1.0f, top - 128);
     }
-    return core::exp2_exact(raise - kProbabilityLog2);
+    const int top = top_of(output.unit_log2);
+    stream.team_barrier();
+    exec.each_lane([&](Lane lane) {
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int key, int first, int bytes) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (i >= bytes) continue;
+          const int byte = static_cast<int>(byte_of(word, i));
+          const int at = OperandScales::value_offset(kKind, stream.head_dim(), key / 32, first + i, key % 8 / 2) +
+                         key / 8 % 4 * 4 + key % 2 * 2;
+          exec.template store_shared<std::uint16_t>(lane, stream.tile_offset() + stream.layout().v_scales + at,
+                                                    static_cast<std::uint16_t>(is_inside(byte, top) ? byte : top - kWindow - 1));
+        }
+      });
+    });
+    stream.team_barrier();
   }
 
-  /// Calls f(word, scales in it) for the scale words of the keys that are this lane's.
+  /// What the window leaves out, NaN included. P goes through the warp's scratch, key by key.
+  template <KvKind kKind, class Backend, class Stream, class Scores>
+  FP4PA_FN static void add_outside(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
+                                   typename Backend::Output& output) {
+    const core::TileLayout layout = stream.layout();
+    const std::uint32_t scratch = backend.scratch_offset();
+    const int top = top_of(output.unit_log2);
+    const int count = OperandScales::count(kKind, stream.head_dim());
+    FP4PA_UNROLL
+    for (int i = 0; i < kStrips * kRowTiles; ++i) {
+      const int strip = i / kRowTiles;
+      const int nt = i % kRowTiles;
+      exec.warp_barrier();
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int j = 0; j < 8; ++j) {
+          const int key = 16 * (j / 4) + lane.id / 4 + j % 4 / 2 * 8;
+          exec.template store_shared<float>(lane, scratch + 4 * (8 * key + lane.id % 4 * 2 + j % 2),
+                                            p[lane][2 * strip + j / 4][nt][j % 4]);
+        }
+      });
+      exec.warp_barrier();
+      FP4PA_NO_UNROLL
+      for (int k = 0; k < 32; ++k) {
+        const int key = strip * 32 + k;
+        FP4PA_UNROLL
+        for (int block = 0; block < kBlocks; ++block) {
+          if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
+          exec.each_lane([&](Lane lane) {
+            const int index = count == 1 ? 0 : block;
+            const int byte = exec.template load_shared<std::uint8_t>(
+                lane, stream.tile_offset() + layout.v_scales + OperandScales::raw_offset(kKind, stream.head_dim(), key) + index);
+            if (byte == 0 || (byte != 255 && is_inside(byte, top))) return;
+            const int log2 = byte - 127 - output.unit_log2 - kProbabilityLog2 - kE2m1F16Log2;
+            const float scale = byte == 255 ? std::numeric_limits<float>::quiet_NaN() : log2 < -126 ? 0.0f : core::exp2_exact(log2);
+            const std::uint32_t row = row_offset(stream.tile_offset() + layout.v_codes, key, layout.v_chunks);
+            const auto codes = exec.template load_shared<std::uint16_t>(lane, chunk_offset(row, block) + lane.id / 4 * 2);
+            std::uint32_t values[4];
+            e2m1_to_f16(codes, values);
+            FP4PA_UNROLL
+            for (int v = 0; v < 8; ++v) {
+              const int dim = v / 2;
+              const float weight =
+                  exec.template load_shared<float>(lane, scratch + 4 * (8 * k + lane.id % 4 * 2 + v % 2)) * scale;
+              float& sum = output.value[lane][2 * block + dim / 2][nt][dim % 2 * 2 + v % 2];
+              sum = ::fmaf(weight, core::f16_to_f32(static_cast<std::uint16_t>(values[dim])), sum);
+            }
+          });
+        }
+      }
+    }
+  }
+
+  /// Calls f(word, key, index of its first scale, scales in it) for the scale words of the keys that are this lane's.
   template <KvKind kKind, class Stream, class F>
   FP4PA_FN static void each_raw_word(E& exec, Lane lane, const Stream& stream, F&& f) {
     constexpr int kWords = OperandScales::raw_bytes(kKind, kConfig.head_dim) / 4;
@@ -147,27 +210,12 @@ struct ValueProduct {
       FP4PA_UNROLL
       for (int w = 0; w < kWords; ++w) {
         if (4 * w >= count) continue;
-        const int at = OperandScales::raw_offset(kKind, stream.head_dim(), strip * 32 + lane.id) + 4 * w;
-        f(exec.template load_shared<std::uint32_t>(lane, stream.tile_offset() + stream.layout().v_scales + at), count - 4 * w);
+        const int key = strip * 32 + lane.id;
+        const int at = OperandScales::raw_offset(kKind, stream.head_dim(), key) + 4 * w;
+        f(exec.template load_shared<std::uint32_t>(lane, stream.tile_offset() + stream.layout().v_scales + at), key, 4 * w,
+          count - 4 * w);
       }
     }
-  }
-
-  /// The largest byte ^ kFlip of the tile's E8M0 scales of V.
-  template <KvKind kKind, std::uint32_t kFlip, class Stream>
-  FP4PA_FN static int extreme_scale(E& exec, const Stream& stream) {
-    PerLane<std::uint32_t> largest;
-    exec.each_lane([&](Lane lane) {
-      largest[lane] = 0;
-      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int bytes) {
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const std::uint32_t byte = ((word >> (8 * i)) & 0xffu) ^ kFlip;
-          if (i < bytes && byte > largest[lane]) largest[lane] = byte;
-        }
-      });
-    });
-    return static_cast<int>(exec.reduce_max(largest));
   }
 
   /// Scales of a block of dims, of the tokens whose probabilities a lane holds in B: 2t and 2t + 1 of octets 0 to 3.
@@ -178,9 +226,9 @@ struct ValueProduct {
     exec.load_shared_16(lane, stream.tile_offset() + stream.layout().v_scales + at, scales);
   }
 
-  template <KvKind kKind, bool kBf16, class Stream, class Scores, class Values>
-  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, float raise, int unit_log2,
-                                      Values& output) {
+  template <KvKind kKind, class Stream, class Scores, class Values>
+  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, int unit_log2, Values& output) {
+    constexpr bool kBf16 = kKind == KvKind::kBf16;
     using Element = std::conditional_t<kBf16, core::BF16, core::F16>;
     constexpr int kChunks = 4 / core::per_halfword(kKind);
     const core::TileLayout layout = stream.layout();
@@ -197,7 +245,7 @@ struct ValueProduct {
           const auto& pair = p[lane][2 * strip + o / 2][nt];
           const float first = pair[o % 2 * 2];
           const float second = pair[o % 2 * 2 + 1];
-          weight[lane][o][nt] = kBf16 ? pack_bf16(first * raise, second * raise) : pack_f16(first, second);
+          weight[lane][o][nt] = kBf16 ? pack_bf16(first, second) : pack_f16(first, second);
         }
       }
     });
@@ -208,7 +256,7 @@ struct ValueProduct {
         exec.transpose([&](Lane lane) -> auto& { return weight[lane][o][nt]; });
       }
     }
-    if constexpr (kKind == KvKind::kPerToken) scale_weights<kKind, kBf16>(exec, stream, strip, 0, unit_log2, weight, weight);
+    if constexpr (kKind == KvKind::kPerToken) scale_weights<kKind>(exec, stream, strip, 0, unit_log2, weight, weight);
 
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
@@ -221,14 +269,14 @@ struct ValueProduct {
                                         [&](Lane lane) -> auto& { return words[lane]; });
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
-          for (int o = 0; o < 4; ++o) decode_word<kKind, kBf16>(words[lane][o], chunk, true, pairs[lane][o]);
+          for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, true, pairs[lane][o]);
         });
       }
       if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, stream, strip, block, pairs);
 
       PerLane<std::uint32_t[4][kRowTiles]> scaled;
       if constexpr (kKind == KvKind::kMxfp4) {
-        scale_weights<kKind, kBf16>(exec, stream, strip, block, unit_log2, weight, scaled);
+        scale_weights<kKind>(exec, stream, strip, block, unit_log2, weight, scaled);
       } else {
         scaled = weight;
       }
@@ -289,7 +337,7 @@ struct ValueProduct {
 
   /// Probabilities times the E8M0 scales of one block of dims. A pair of bytes becomes a pair of numbers in one operation: they
   /// are shifted to the place of the exponent, and moved to f16's bias and the output's unit by a sum.
-  template <KvKind kKind, bool kBf16, class Stream, class Weights>
+  template <KvKind kKind, class Stream, class Weights>
   FP4PA_FN static void scale_weights(E& exec, const Stream& stream, int strip, int block, int unit_log2, const Weights& weight,
                                      Weights& scaled) {
     const std::uint32_t bias = static_cast<std::uint32_t>(16 - top_of(unit_log2)) * 0x04000400u;
@@ -300,11 +348,7 @@ struct ValueProduct {
       for (int o = 0; o < 4; ++o) {
         FP4PA_UNROLL
         for (int nt = 0; nt < kRowTiles; ++nt) {
-          if constexpr (kBf16) {
-            scaled[lane][o][nt] = scale_bf16(weight[lane][o][nt], scales[o] * 128u);
-          } else {
-            scaled[lane][o][nt] = multiply_f16(weight[lane][o][nt], scales[o] * 1024u + bias);
-          }
+          scaled[lane][o][nt] = multiply_f16(weight[lane][o][nt], scales[o] * 1024u + bias);
         }
       }
     });

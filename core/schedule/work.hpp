@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/macros.hpp"
 #include "core/schedule/partition.hpp"
@@ -65,7 +66,7 @@ class UnitCursor {
     }
     enter_sequence(low);
     while (x >= block_begin_ + unit_.cost * list_.num_kv_heads) enter_block(unit_.block + 1);
-    set_head(static_cast<std::int32_t>((x - block_begin_) / unit_.cost));
+    set_head(static_cast<std::int32_t>(multiply_divide(x - block_begin_, 1, unit_.cost)));
   }
 
   [[nodiscard]] FP4PA_FN const Unit& unit() const { return unit_; }
@@ -154,7 +155,7 @@ class UnitCursor {
   return {unit.seq, unit.block, unit.kv_head, {first, last}, pieces > 1 ? unit.slot + index : -1};
 }
 
-/// Calls f(WorkItem) for every item of `worker`, in the order of the line.
+/// Calls f(WorkItem), or f(WorkItem, Unit) with the unit it is a part of, for every item of `worker`, in the order of the line.
 template <class F>
 FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
   const std::int64_t total = list.total_cost();
@@ -178,7 +179,13 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
         const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + unit.overhead);
         mine = at >= begin && at < end;
       }
-      if (mine) f(item);  // the one call: on a GPU it is the whole kernel body, inlined
+      if (!mine) continue;
+      // The one call: on a GPU it is the whole kernel body, inlined.
+      if constexpr (std::is_invocable_v<F&, const WorkItem&, const Unit&>) {
+        f(item, unit);
+      } else {
+        f(item);
+      }
     }
   } while (cursor.next());
 }
@@ -203,6 +210,32 @@ struct MergeJob {
   Unit unit;
   std::int32_t first;
   std::int32_t count;
+};
+
+/// The workers that hold tiles of a unit under a balanced cut.
+struct UnitParts {
+  std::int32_t begin;  // the worker on which the unit begins, with or without tiles
+  std::int32_t first;  // with tiles
+  std::int32_t last;
+  std::int32_t count;  // with tiles
+
+  FP4PA_FN UnitParts(const WorkList& list, const Unit& unit) {
+    const std::int64_t total = list.total_cost();
+    const std::int32_t workers = list.partition.num_workers;
+    begin = worker_of(total, workers, unit.begin);
+    first = worker_of(total, workers, unit.begin + (unit.tiles.size() > 0 ? unit.overhead : 0));
+    last = worker_of(total, workers, unit.end() - 1);
+    // Where there are fewer tiles than workers, some workers between have none and the others one each.
+    count = total >= workers ? last - first + 1 : unit.tiles.size();
+  }
+  /// Slot of worker `worker`'s part, or -1 if it has none.
+  [[nodiscard]] FP4PA_FN std::int64_t slot(const WorkList& list, std::int32_t worker) const {
+    const std::int64_t total = list.total_cost();
+    const std::int32_t workers = list.partition.num_workers;
+    if (worker < first || worker > last) return -1;
+    if (total < workers && worker_begin(total, workers, worker) == worker_begin(total, workers, worker + 1)) return -1;
+    return 2 * static_cast<std::int64_t>(worker) + (worker == begin ? 1 : 0);
+  }
 };
 
 /// Slot of part `i` of a job, or -1 when that worker's part is empty.
@@ -238,10 +271,8 @@ FP4PA_FN void for_each_merge(const WorkList& list, std::int32_t worker, F&& f) {
   const UnitCursor cursor(list, end);
   const Unit& unit = cursor.unit();
   if (unit.begin < begin || unit.begin >= end) return;
-  const MergeJob job{unit, worker, worker_of(total, workers, unit.end() - 1) - worker + 1};
-  std::int32_t parts = 0;
-  for (std::int32_t i = 0; i < job.count; ++i) parts += merge_slot(list, job, i) >= 0 ? 1 : 0;
-  if (parts > 1) f(job);
+  const UnitParts parts(list, unit);
+  if (parts.count > 1) f(MergeJob{unit, worker, parts.last - worker + 1});
 }
 
 }  // namespace fp4pa::core

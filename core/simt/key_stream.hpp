@@ -142,9 +142,11 @@ class KeyStreamOf {
   static constexpr int kRuns = kTileKeys / (kRunRows > kRunKeys ? kRunRows : kRunKeys);  // that a thread copies from
   static constexpr int kRunCopies = kTileKeys / kRunRows;  // of a thread, of K and again of V
 
-  struct Pending {
-    std::int32_t page[kOwned];
-    std::int32_t run_page[at_least_one(kRuns)];
+  struct Pages {
+    std::int32_t of_key[kOwned];
+    std::int32_t of_run[at_least_one(kRuns)];
+  };
+  struct Scales {
     std::uint32_t k[kOwned][at_least_one(kKWords)];
     std::uint32_t v[kOwned][at_least_one(kVWords)];
     std::uint32_t tokens[at_least_one(kTokenWords)];
@@ -171,7 +173,13 @@ class KeyStreamOf {
     k_words_ = scales_are_words(segment.k, k_bytes);
     v_words_ = scales_are_words(segment.v, v_bytes);
     if constexpr (kHasRuns) prepare_runs();
-    look_up_pages(index_);
+    if constexpr (kHasRuns) {
+      if (by_runs_ && is_full(index_ + (kStages - 1) * step())) {
+        start_runs();
+        return;
+      }
+    }
+    look_up_pages(index_, pages_);
     for (int s = 0; s < kStages; ++s) {
       if (s > 0) team_barrier();  // before the addresses of the tile before are overwritten
       stage(index_ + s * step(), s, s > 0);
@@ -190,6 +198,15 @@ class KeyStreamOf {
     stage(index_ + kStages * step(), slot_, true);
     index_ += step();
     slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
+  }
+
+  /// A barrier of the warps that share a tile.
+  FP4PA_FN void team_barrier() const {
+    if constexpr (kBlockTeam) {
+      exec_.block_barrier();
+    } else {
+      exec_.warp_barrier();
+    }
   }
 
   // What the products read.
@@ -214,21 +231,18 @@ class KeyStreamOf {
  private:
   [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam ? 1 : exec_.num_warps(); }
   [[nodiscard]] FP4PA_FN bool empty(std::int32_t index) const { return walk_.tile(index).empty(); }
-  [[nodiscard]] FP4PA_FN std::uint32_t slot_offset(int slot) const { return stages_ + slot * layout().bytes; }
-  FP4PA_FN void team_barrier() {
-    if constexpr (kBlockTeam) {
-      exec_.block_barrier();
-    } else {
-      exec_.warp_barrier();
-    }
+  [[nodiscard]] FP4PA_FN bool is_full(std::int32_t index) const {
+    const KeyRange keys = walk_.tile(index);
+    return keys.end - keys.begin == kTileKeys;
   }
+  [[nodiscard]] FP4PA_FN std::uint32_t slot_offset(int slot) const { return stages_ + slot * layout().bytes; }
   [[nodiscard]] FP4PA_FN int thread(Lane lane) const { return (kBlockTeam ? exec_.warp() * E::kLanes : 0) + lane.id; }
 
   /// Asks for the page ids of a tile.
-  FP4PA_FN void look_up_pages(std::int32_t index) {
+  FP4PA_FN void look_up_pages(std::int32_t index, PerLane<Pages>& pages) {
     if constexpr (kHasRuns) {
       if (by_runs_) {
-        look_up_runs(index);
+        look_up_runs(index, pages);
         return;
       }
     }
@@ -237,24 +251,24 @@ class KeyStreamOf {
       FP4PA_UNROLL
       for (int i = 0; i < kOwned; ++i) {
         const std::int32_t key = keys.begin + i * kThreads + thread(lane);
-        pending_[lane].page[i] = key < keys.end ? segment_.table.page(seq_, key / segment_.page_size) : 0;
+        pages[lane].of_key[i] = key < keys.end ? segment_.table.page(seq_, key / segment_.page_size) : 0;
       }
     });
   }
 
-  /// Writes the scales that were asked for at the last call to the slot of that call.
-  FP4PA_FN void store_scales() {
-    const std::uint32_t slot = slot_offset(scales_slot_);
+  /// Writes scales that were asked for to their tile's slot.
+  FP4PA_FN void store_scales(const PerLane<Scales>& scales, int to) {
+    const std::uint32_t slot = slot_offset(to);
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < kOwned; ++i) {
         const int row = i * kThreads + thread(lane);
         if (row >= kTileKeys) continue;
         if constexpr (kKWords > 0) {
-          ScaleForm::store_key(exec_, lane, k_kind(), head_dim(), slot + layout().k_scales, row, pending_[lane].k[i]);
+          ScaleForm::store_key(exec_, lane, k_kind(), head_dim(), slot + layout().k_scales, row, scales[lane].k[i]);
         }
         if constexpr (kVWords > 0) {
-          ScaleForm::store_value(exec_, lane, v_kind(), head_dim(), slot + layout().v_scales, row, pending_[lane].v[i]);
+          ScaleForm::store_value(exec_, lane, v_kind(), head_dim(), slot + layout().v_scales, row, scales[lane].v[i]);
         }
       }
       if constexpr (kTokenWords > 0) {
@@ -263,19 +277,23 @@ class KeyStreamOf {
         for (int i = 0; i < kTokenWords; ++i) {
           const int word = i * kThreads + thread(lane);
           if (4 * word < kTileKeys / kScalePiece * head_dim()) {
-            exec_.template store_shared<std::uint32_t>(lane, slot + layout().v_scales + 4 * word, pending_[lane].tokens[i]);
+            exec_.template store_shared<std::uint32_t>(lane, slot + layout().v_scales + 4 * word, scales[lane].tokens[i]);
           }
         }
       }
     });
   }
   FP4PA_FN void stage(std::int32_t index, int slot, bool scales_pending) {
-    if (scales_pending) store_scales();
+    if (scales_pending) store_scales(scales_, scales_slot_);
     scales_slot_ = slot;
     const KeyRange keys = walk_.tile(index);
     if constexpr (kHasRuns) {
       if (by_runs_ && keys.end - keys.begin == kTileKeys) {
-        stage_runs(index, keys.begin, slot);
+        PerLane<RunRows> rows;
+        locate_runs(keys.begin, pages_, rows, scales_);
+        look_up_runs(index + step(), pages_);
+        team_barrier();
+        copy_runs(rows, slot);
         return;
       }
     }
@@ -286,7 +304,7 @@ class KeyStreamOf {
         if (row < kTileKeys) locate(lane, keys, row, i);
       }
     });
-    look_up_pages(index + step());
+    look_up_pages(index + step(), pages_);
     team_barrier();
     if (keys.empty()) {
       exec_.copy_commit();  // groups are counted by tile
@@ -305,7 +323,7 @@ class KeyStreamOf {
   FP4PA_FN void locate(Lane lane, KeyRange keys, int row, int i) {
     const std::int32_t key = keys.begin + row;
     const bool exists = key < keys.end;
-    const std::int64_t page = pending_[lane].page[i];
+    const std::int64_t page = pages_[lane].of_key[i];
     const std::int32_t token = exists ? key % segment_.page_size : 0;
     const auto address = [&](const std::uint8_t* p) {
       return exists ? static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(p)) : 0;
@@ -316,10 +334,10 @@ class KeyStreamOf {
     const int k_bytes = exists ? key_scale_bytes(k_kind(), head_dim()) : 0;
     const int v_bytes = exists ? key_scale_bytes(v_kind(), head_dim()) : 0;
     if constexpr (kKWords > 0) {
-      load_scale_words(exec_, segment_.k.scale_row(page, token, head_), k_bytes, k_words_, pending_[lane].k[i]);
+      load_scale_words(exec_, segment_.k.scale_row(page, token, head_), k_bytes, k_words_, scales_[lane].k[i]);
     }
     if constexpr (kVWords > 0) {
-      load_scale_words(exec_, segment_.v.scale_row(page, token, head_), v_bytes, v_words_, pending_[lane].v[i]);
+      load_scale_words(exec_, segment_.v.scale_row(page, token, head_), v_bytes, v_words_, scales_[lane].v[i]);
     }
     if constexpr (kTokenWords > 0) {
       if (along_tokens(v_kind()) && row % kScalePiece == 0) {
@@ -360,7 +378,7 @@ class KeyStreamOf {
     page_shift_ = 0;
     while ((1 << page_shift_) < size) ++page_shift_;
     const PageTable& table = segment_.table;
-    pages_ = table.pages + (table.indptr != nullptr ? table.indptr[seq_] : seq_ * table.row_stride);
+    page_ids_ = table.pages + (table.indptr != nullptr ? table.indptr[seq_] : seq_ * table.row_stride);
     exec_.each_lane([&](Lane lane) {
       const int row = thread(lane) / kRunPitch;
       const int offset = Shim::swizzle(row, thread(lane) % kRunPitch, kRunPitch) * kChunkBytes;
@@ -381,17 +399,17 @@ class KeyStreamOf {
     return j * kRunRows + thread(lane) / kRunPitch / kRunKeys * kRunKeys;
   }
 
-  FP4PA_FN void look_up_runs(std::int32_t index) {
+  FP4PA_FN void look_up_runs(std::int32_t index, PerLane<Pages>& pages) {
     const std::int32_t begin = walk_.first + index * kTileKeys;
     const std::int32_t last = walk_.range.end - 1;
     exec_.each_lane([&](Lane lane) {
       const auto page = [&](std::int32_t key) {
-        return exec_.template load_global<std::int32_t>(pages_ + ((key < last ? key : last) >> page_shift_));
+        return exec_.template load_global<std::int32_t>(page_ids_ + ((key < last ? key : last) >> page_shift_));
       };
       FP4PA_UNROLL
-      for (int j = 0; j < kRuns; ++j) pending_[lane].run_page[j] = page(begin + run_key(lane, j));
+      for (int j = 0; j < kRuns; ++j) pages[lane].of_run[j] = page(begin + run_key(lane, j));
       FP4PA_UNROLL
-      for (int i = 0; i < kOwned; ++i) pending_[lane].page[i] = page(begin + i * kThreads + thread(lane));
+      for (int i = 0; i < kOwned; ++i) pages[lane].of_key[i] = page(begin + i * kThreads + thread(lane));
     });
   }
 
@@ -410,20 +428,45 @@ class KeyStreamOf {
     }
   }
 
-  FP4PA_FN void stage_runs(std::int32_t index, std::int32_t begin, int slot) {
+  /// First rows of K and of V of the runs that a thread copies from.
+  struct RunRows {
+    const std::uint8_t* of[at_least_one(kRuns)][2];
+  };
+
+  /// The first tiles, all full: what they need is asked for at once, and not tile by tile.
+  FP4PA_FN void start_runs() {
+    PerLane<Pages> pages[kStages];
+    PerLane<Scales> scales[kStages];
+    FP4PA_UNROLL
+    for (int s = 0; s < kStages; ++s) look_up_runs(index_ + s * step(), pages[s]);
+    look_up_runs(index_ + kStages * step(), pages_);
+    FP4PA_UNROLL
+    for (int s = 0; s < kStages; ++s) {
+      PerLane<RunRows> rows;
+      locate_runs(walk_.first + (index_ + s * step()) * kTileKeys, pages[s], rows, scales[s]);
+      copy_runs(rows, s);
+    }
+    FP4PA_UNROLL
+    for (int s = 0; s + 1 < kStages; ++s) store_scales(scales[s], s);
+    scales_ = scales[kStages - 1];
+    scales_slot_ = kStages - 1;
+  }
+
+  /// Where the rows of a tile that begins at `begin` lie; its scales are asked for.
+  FP4PA_FN void locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows, PerLane<Scales>& scales) {
     const std::uint32_t mask = static_cast<std::uint32_t>(segment_.page_size - 1);
-    PerLane<const std::uint8_t*[kRuns][2]> rows;
     exec_.each_lane([&](Lane lane) {
-      Pending& p = pending_[lane];
+      const Pages& p = pages[lane];
+      Scales& loaded = scales[lane];
       FP4PA_UNROLL
       for (int j = 0; j < kRuns; ++j) {
         const std::uint32_t token = static_cast<std::uint32_t>(begin + run_key(lane, j)) & mask;
-        rows[lane][j][0] = step_to(run_[lane].k, p.run_page[j], segment_.k.page_stride, token, segment_.k.token_stride);
-        rows[lane][j][1] = step_to(run_[lane].v, p.run_page[j], segment_.v.page_stride, token, segment_.v.token_stride);
+        rows[lane].of[j][0] = step_to(run_[lane].k, p.of_run[j], segment_.k.page_stride, token, segment_.k.token_stride);
+        rows[lane].of[j][1] = step_to(run_[lane].v, p.of_run[j], segment_.v.page_stride, token, segment_.v.token_stride);
         if constexpr (kTokenWords > 0) {
-          const std::uint8_t* const from = step_to(run_[lane].v_scales, p.run_page[j], segment_.v.scale_page_stride,
+          const std::uint8_t* const from = step_to(run_[lane].v_scales, p.of_run[j], segment_.v.scale_page_stride,
                                                    token >> segment_.v.scale_shift, segment_.v.scale_token_stride);
-          p.tokens[j] = exec_.template load_global<std::uint32_t>(from);
+          loaded.tokens[j] = exec_.template load_global<std::uint32_t>(from);
         }
       }
       FP4PA_UNROLL
@@ -433,16 +476,19 @@ class KeyStreamOf {
         const std::uint32_t token = static_cast<std::uint32_t>(begin + row) & mask;
         if constexpr (kKWords > 0) {
           load_words<key_scale_bytes(kKKind, kConfig.head_dim)>(
-              step_to(run_[lane].k_scales, p.page[i], segment_.k.scale_page_stride, token, segment_.k.scale_token_stride), p.k[i]);
+              step_to(run_[lane].k_scales, p.of_key[i], segment_.k.scale_page_stride, token, segment_.k.scale_token_stride),
+              loaded.k[i]);
         }
         if constexpr (kVWords > 0) {
           load_words<key_scale_bytes(kVKind, kConfig.head_dim)>(
-              step_to(run_[lane].v_scales, p.page[i], segment_.v.scale_page_stride, token, segment_.v.scale_token_stride), p.v[i]);
+              step_to(run_[lane].v_scales, p.of_key[i], segment_.v.scale_page_stride, token, segment_.v.scale_token_stride),
+              loaded.v[i]);
         }
       }
     });
-    look_up_runs(index + step());
-    team_barrier();
+  }
+
+  FP4PA_FN void copy_runs(const PerLane<RunRows>& rows, int slot) {
     exec_.each_lane([&](Lane lane) {
       const std::uint32_t to = slot_offset(slot) + thread(lane) * kChunkBytes;
       FP4PA_UNROLL
@@ -455,7 +501,7 @@ class KeyStreamOf {
           const int chunks = Shim::swizzle(c * kRunRows + row, column, kRunPitch) - Shim::swizzle(row, column, kRunPitch);
           const int run = kRunRows > kRunKeys ? c : c * kRunRows / kRunKeys;
           constexpr auto kOffset = [](int copy) { return static_cast<std::uint32_t>(copy * kRunRows % kRunKeys); };
-          const std::uint8_t* const first = rows[lane][run][which];
+          const std::uint8_t* const first = rows[lane].of[run][which];
           const std::uint8_t* const from = (kOffset(c) == 0 ? first : steps(first, kOffset(c), token_stride)) + chunks * kChunkBytes;
           exec_.copy_async_16(lane, to + (which == 0 ? 0 : layout().v_codes) + c * kThreads * kChunkBytes, from, true);
         }
@@ -489,7 +535,7 @@ class KeyStreamOf {
         const auto* const row = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(from));
         if (from != 0) load_scale_words(exec_, row + word % row_words * 4, 4, v_words_, loaded);
       }
-      pending_[lane].tokens[i] = loaded[0];
+      scales_[lane].tokens[i] = loaded[0];
     }
   }
 
@@ -507,10 +553,11 @@ class KeyStreamOf {
   std::int32_t index_;       // current tile
   float v_global_;
   int slot_ = 0;
-  int scales_slot_ = 0;      // of the scales in pending_
+  int scales_slot_ = 0;      // of the tile that scales_ are of
   bool k_words_;
   bool v_words_;
-  PerLane<Pending> pending_;
+  PerLane<Pages> pages_;     // of the next tile to stage
+  PerLane<Scales> scales_;   // of the last tile staged
 
   // Where a thread's copies and scales begin: head and lane within them, page and token not.
   struct Run {
@@ -521,7 +568,7 @@ class KeyStreamOf {
   };
   bool by_runs_ = false;
   int page_shift_ = 0;
-  const std::int32_t* pages_ = nullptr;  // of the sequence
+  const std::int32_t* page_ids_ = nullptr;  // of the sequence
   PerLane<Run> run_;
 };
 

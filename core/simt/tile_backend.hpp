@@ -85,6 +85,7 @@ class SimtTileBackend {
     PerLane<OutputRegisters> value;
     float unit;     // the output is value * unit * 2^unit_log2
     int unit_log2;  // kept apart: it may leave the range of a float
+    int unit_floor; // the least unit_log2 that what is there stays finite in
     int order;      // of its dims, see Shim::dim_order; 0 while it is all zeros
   };
 
@@ -103,7 +104,10 @@ class SimtTileBackend {
     const Segment& segment = p_.segments[S];
     exec_.template copy_wait<0>();
     exec_.block_barrier();  // nobody reads the last query or the last stages any more
-    load_query<S>(rows, segment.k, item.kv_head);
+    const int team = divides_rows(kConfig) ? 0 : exec_.warp();
+    Stream<S> stream(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
+                     layout_.addresses + team * layout_.address_bytes);
+    load_query<S>(rows, segment.k, item.kv_head);  // while the first keys are on their way
     exec_.block_barrier();
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
@@ -112,9 +116,7 @@ class SimtTileBackend {
       }
     });
     Shim::load_query_registers(exec_, query_offset(), head_dim(), query_);
-    const int team = divides_rows(kConfig) ? 0 : exec_.warp();
-    return Stream<S>(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
-                     layout_.addresses + team * layout_.address_bytes);
+    return stream;
   }
 
   [[nodiscard]] FP4PA_FN RowVector row_vector(float x) const {
@@ -126,6 +128,7 @@ class SimtTileBackend {
     Output o;
     o.unit = 1.0f;
     o.unit_log2 = 0;
+    o.unit_floor = -1000;
     o.order = 0;
     each_output(o, [](float& value, Lane, int, int, int) { value = 0.0f; });
     return o;
@@ -256,6 +259,8 @@ class SimtTileBackend {
   /// Makes unit * 2^unit_log2 the unit of the output.
   FP4PA_FN void set_unit(Output& output, float unit, int unit_log2) const {
     if (output.unit == unit && output.unit_log2 == unit_log2) return;
+    // A sum of probabilities times decoded values is far less than 2^30 of its unit.
+    if (output.order != 0 && output.unit_floor < output.unit_log2 - 90) output.unit_floor = output.unit_log2 - 90;
     const int shift = output.unit_log2 - unit_log2;
     const float ratio = output.unit / unit;
     output.unit = unit;
@@ -267,6 +272,8 @@ class SimtTileBackend {
     each_output(output, [=](float& value, Lane, int, int, int) { value = value * low * ratio * high; });
   }
   [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : p_.head_dim; }
+  /// kScratchBytes of this warp alone, free while a segment runs.
+  [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }
 
  private:
   /// What is still to be multiplied into scores; at least 0, see load_query.
@@ -297,7 +304,6 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN static bool first_peer(Lane lane) { return (lane.id & Slots::kPeerBits) == 0; }
   [[nodiscard]] FP4PA_FN bool holds_result() const { return divides_rows(kConfig) || exec_.warp() == 0; }
 
-  [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }
   [[nodiscard]] FP4PA_FN std::uint32_t query_offset() const {
     return layout_.query + (divides_rows(kConfig) ? exec_.warp() * layout_.query_bytes : 0);
   }
@@ -328,6 +334,7 @@ class SimtTileBackend {
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
+    FP4PA_NO_UNROLL
     for (int r = first; r < kWarpRows; r += step) {
       // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.
       const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, ::fabsf(multiplier));
