@@ -7,27 +7,8 @@
 #include "cuda/dependency.cuh"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/merge_rows.cuh"
 
 namespace fp4pa::cuda {
-
-/// The end of an item whose unit was divided: the last block to be done with a part of it puts the parts together. Which one
-/// that is makes no difference to the result.
-__device__ __noinline__ inline void merge_if_last(const AttendArgs& args, std::uint8_t* shared, const core::WorkItem& item,
-                                     const core::Unit& unit) {
-  const core::UnitParts parts(args.list, unit);
-  __threadfence();  // what this thread wrote of its part comes before the count
-  __syncthreads();
-  bool last = false;
-  if (threadIdx.x == 0) {
-    last = atomicAdd(args.arrivals + parts.first, 1u) + 1 == static_cast<std::uint32_t>(parts.count);
-    __threadfence();
-  }
-  if (__syncthreads_or(last) == 0) return;
-  const core::RowMap rows(args.params, item);
-  merge_rows(args.params, *reinterpret_cast<MergeShared*>(shared), rows, parts.last - parts.first + 1,
-             [&](int part) { return parts.slot(args.list, parts.first + part); });
-}
 
 /// @tparam index  row of kInstances; a number, because nvcc cannot name a kernel after a structure
 template <int index>
@@ -36,13 +17,12 @@ __global__ void __launch_bounds__(simt::kInstances[index].warps * 32, simt::kIns
   constexpr core::SimtConfig kConfig = simt::kInstances[index];
   extern __shared__ __align__(128) std::uint8_t shared[];
   sm80::WarpExec exec(shared);
-  allow_dependents();
   wait_for_previous();
-  core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item, const core::Unit& unit) {
+  allow_dependents();  // after the wait: who comes next may then read the schedule at once
+  core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item) {
     const core::RowMap rows(args.params, item);
     core::SimtTileBackend<sm80::Shim<kConfig, sm80::WarpExec>> backend(exec, args.params, rows, args.layout);
     core::attend(backend, args.params, item);
-    if (item.partial_slot >= 0 && unit.split == 0) merge_if_last(args, shared, item, unit);
   });
 }
 

@@ -44,7 +44,6 @@ Launch launch_of(int instance, const AttentionConfig& config, int shared_bytes) 
   while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
     layout = simt::shared_layout_of(shape, config, --warps);
   }
-  if (layout.bytes < kMergeSharedBytes) layout.bytes = kMergeSharedBytes;
   return {warps, layout};
 }
 
@@ -60,13 +59,10 @@ Status prepare(int instance, const DeviceProperties& device) {
   return Status::kOk;
 }
 
-/// Behind the parts of the workspace that every back end has: how many parts of divided units are done, and what validation
-/// found.
-std::size_t arrivals_offset(const api::RunRequest& r) {
+/// Where validation leaves what it found: behind the workspace's other parts.
+std::size_t finding_offset(const api::RunRequest& r) {
   return api::workspace_layout(r.config, r.choice.num_workers, r.choice.tile_rows).total;
 }
-std::size_t arrivals_bytes(int num_workers) { return (static_cast<std::size_t>(num_workers) * 4 + 255) / 256 * 256; }
-std::size_t finding_offset(const api::RunRequest& r) { return arrivals_offset(r) + arrivals_bytes(r.choice.num_workers); }
 
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -128,7 +124,6 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   choice->num_workers = blocks * device.multiprocessors;
   choice->tile_rows = simt::rows_of(kInstances[instance]);
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
-  choice->workspace_bytes += arrivals_bytes(choice->num_workers);
   if (config.validate_device_data) choice->workspace_bytes += 256;
   return Status::kOk;
 }
@@ -142,19 +137,17 @@ Status run(const api::RunRequest& request) noexcept {
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
   core::AttentionParams params = api::make_params(request);
   params.partition.overhead_tiles = kOverheadTiles;
-  auto* const arrivals = reinterpret_cast<std::uint32_t*>(static_cast<std::uint8_t*>(request.args.workspace) + arrivals_offset(request));
-  AttendArgs args{params, api::work_list(params), launch.layout, arrivals};
+  AttendArgs args{params, api::work_list(params), launch.layout};
 
   if (request.config.validate_device_data) {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
   }
-  if (const Status s = check(launch_schedule(args.list, arrivals, stream), "launching the schedule"); s != Status::kOk) return s;
+  if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   void* arguments[] = {&args};
   const bool dependent = device.compute_capability >= 90;
   const cudaError_t error = cuda::launch(function_of(instance), request.choice.num_workers, 32 * launch.warps,
                                          launch.layout.bytes, dependent, arguments, stream);
   if (const Status s = check(error, "launching the attention"); s != Status::kOk) return s;
-  if (params.partition.split_tiles == 0) return Status::kOk;  // merged where the last part was done
   return check(launch_merge(args, dependent, stream), "launching the merge");
 }
 

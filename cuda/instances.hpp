@@ -48,8 +48,8 @@ constexpr SimtConfig any(int row_tiles, int warps) {
 }  // namespace instance
 
 inline constexpr SimtConfig kInstances[] = {
-    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 4, 2),
-    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 4, 2),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 3, 3),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 2, 4),
     instance::decode(KvKind::kFp8, KvKind::kFp8, 128, 1, 4, 2, 3),
     instance::decode(KvKind::kBf16, KvKind::kBf16, 128, 1, 6, 1, 2),

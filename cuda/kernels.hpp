@@ -14,20 +14,16 @@ struct AttendArgs {
   core::AttentionParams params;
   core::WorkList list;
   core::SharedLayout layout;
-  /// [num_workers], zeroed by the schedule. Balanced: parts of a divided unit that are done, at the first worker with tiles of it.
-  std::uint32_t* arrivals;
 };
 
-/// Shared memory that merging takes, of what the block has.
-inline constexpr int kMergeSharedBytes = 5120;
 
 /// The kernel of row `index` of kInstances, for cudaLaunchKernel. Each is defined in a translation unit of its own.
 template <int index>
 [[nodiscard]] const void* attend_function() noexcept;
 
-/// Prefix sums of the schedule: costs, and under fixed splits slots. Nobody has arrived yet.
-cudaError_t launch_schedule(const core::WorkList& list, std::uint32_t* arrivals, cudaStream_t stream) noexcept;
-/// Merges the partial states of the units that were divided, under fixed splits.
+/// Prefix sums of the schedule: costs, and under fixed splits slots.
+cudaError_t launch_schedule(const core::WorkList& list, cudaStream_t stream) noexcept;
+/// Merges the partial states of the units that were divided.
 cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t stream) noexcept;
 
 /// @param dependent  the kernel may be brought in while the one before runs, and waits for it itself: cuda/dependency.cuh

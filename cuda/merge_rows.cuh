@@ -1,4 +1,4 @@
-// Partial states of a unit put together by one block: its last one to arrive, or one of the merge kernel.
+// Partial states of a unit put together by one block.
 //
 // A long sequence leaves hundreds of parts, so that all threads look for them: one part a thread for its place, one warp a row
 // for the weights, one thread four dims of a row for the output. Sums run over the parts in a fixed order, so that the result
@@ -17,24 +17,24 @@ inline constexpr int kMergeRows = 16;
 inline constexpr int kMergeVectors = 4;  // of four dims, of a thread
 
 struct MergeShared {
-  std::int64_t slot[kMergeParts];
+  std::int64_t slot[kMergeParts];  // ~slot of another part, whose weight is 0, where there is none
   float weight[kMergeRows][kMergeParts];
   float max[kMergeRows];  // state of the parts so far
   float sum[kMergeRows];
   float correction[kMergeRows];  // from the maximum before this round of parts to the one after
 };
-static_assert(sizeof(MergeShared) <= kMergeSharedBytes);
 
-/// A warp's softmax state of one row over `count` parts, and the parts' weights relative to it. Partial states may have been
-/// written by other multiprocessors of this launch: they are read past the first-level cache.
+/// A warp's softmax state of one row over `count` parts, and the parts' weights relative to it. Partial states are read past the
+/// first-level cache: this block may have come to its multiprocessor before they were written.
 __device__ inline void weigh_row(const core::AttentionParams& p, MergeShared& s, int r, std::int32_t row, int count) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   float max[kMergeParts / 32];
   float sum[kMergeParts / 32];
   float top = s.max[r];
+  const auto part_of = [lane](int i) { return lane + 32 * i; };
 #pragma unroll
   for (int i = 0; i < kMergeParts / 32; ++i) {
-    const int part = lane + 32 * i;
+    const int part = part_of(i);
     const bool there = part < count && s.slot[part] >= 0;
     float2 state{core::kMinusInf, 0.0f};
     if (there) state = __ldcg(reinterpret_cast<const float2*>(p.partial_state) + s.slot[part] * p.partition.tile_rows + row);
@@ -51,7 +51,7 @@ __device__ inline void weigh_row(const core::AttentionParams& p, MergeShared& s,
   for (int i = 0; i < kMergeParts / 32; ++i) {
     const float weight = core::rescale(max[i], top);
     total += sum[i] * weight;
-    if (lane + 32 * i < count) s.weight[r][lane + 32 * i] = weight;
+    if (part_of(i) < count) s.weight[r][part_of(i)] = s.slot[part_of(i)] >= 0 ? weight : 0.0f;
   }
   for (int bit = 16; bit > 0; bit /= 2) total += __shfl_xor_sync(0xffffffffu, total, bit);
   if (lane == 0) {
@@ -81,7 +81,10 @@ __device__ void merge_some_rows(const core::AttentionParams& p, MergeShared& s, 
   for (int begin = 0; begin < num_parts; begin += kMergeParts) {
     const int parts = num_parts - begin < kMergeParts ? num_parts - begin : kMergeParts;
     __syncthreads();
-    for (int i = thread; i < parts; i += threads) s.slot[i] = slot_of(begin + i);
+    for (int i = thread; i < parts; i += threads) {
+      const std::int64_t slot = slot_of(begin + i);
+      s.slot[i] = slot >= 0 ? slot : ~slot_of(0);
+    }
     __syncthreads();
     for (int r = thread / 32; r < count; r += threads / 32) weigh_row(p, s, r, first + r, parts);
     __syncthreads();
@@ -93,10 +96,10 @@ __device__ void merge_some_rows(const core::AttentionParams& p, MergeShared& s, 
       const float* const from = p.partial_output + static_cast<std::int64_t>(first + r) * p.head_dim + at % vectors * 4;
       const float correction = s.correction[r];
       float4 sum = {out[i].x * correction, out[i].y * correction, out[i].z * correction, out[i].w * correction};
-#pragma unroll 4
+#pragma unroll 8
       for (int part = 0; part < parts; ++part) {
-        const std::int64_t slot = s.slot[part];
-        if (slot < 0) continue;
+        const std::int64_t at_slot = s.slot[part];
+        const std::int64_t slot = at_slot >= 0 ? at_slot : ~at_slot;
         const float weight = s.weight[r][part];
         const float4 x = __ldcg(reinterpret_cast<const float4*>(from + slot * p.partition.tile_rows * p.head_dim));
         sum.x += weight * x.x;

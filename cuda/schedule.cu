@@ -9,13 +9,11 @@ namespace {
 constexpr int kMaxThreads = 512;
 
 /// One block. A thread sums a run of sequences, the block scans the sums, and the thread writes its run's prefixes.
-__global__ void __launch_bounds__(kMaxThreads) schedule(const __grid_constant__ core::WorkList list,
-                                                          std::uint32_t* arrivals) {
+__global__ void __launch_bounds__(kMaxThreads) schedule(const __grid_constant__ core::WorkList list) {
   __shared__ core::SequenceCost sums[kMaxThreads];
   allow_dependents();
   const int threads = static_cast<int>(blockDim.x);
   const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < list.partition.num_workers; i += threads) arrivals[i] = 0;
   const int run = (list.batch + threads - 1) / threads;
   const int begin = thread * run < list.batch ? thread * run : list.batch;
   const int end = begin + run < list.batch ? begin + run : list.batch;
@@ -55,9 +53,9 @@ __global__ void __launch_bounds__(kMaxThreads) schedule(const __grid_constant__ 
 
 }  // namespace
 
-cudaError_t launch_schedule(const core::WorkList& list, std::uint32_t* arrivals, cudaStream_t stream) noexcept {
+cudaError_t launch_schedule(const core::WorkList& list, cudaStream_t stream) noexcept {
   const int threads = list.batch < kMaxThreads ? (list.batch + 31) / 32 * 32 : kMaxThreads;
-  schedule<<<1, static_cast<unsigned>(threads > 0 ? threads : 32), 0, stream>>>(list, arrivals);
+  schedule<<<1, static_cast<unsigned>(threads > 0 ? threads : 32), 0, stream>>>(list);
   return cudaGetLastError();
 }
 

@@ -77,6 +77,13 @@ class WarpExec {
     return __ldg(static_cast<const T*>(from));
   }
 
+  /// x, of which the compiler knows nothing any more.
+  template <class T>
+  [[nodiscard]] __device__ __forceinline__ static T* opaque(T* x) {
+    asm volatile("" : "+l"(x));
+    return x;
+  }
+
   /// from + a * b.
   [[nodiscard]] __device__ __forceinline__ static const std::uint8_t* add_product(const std::uint8_t* from, std::uint32_t a,
                                                                                   std::uint32_t b) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "core/macros.hpp"
 #include "core/schedule/partition.hpp"
@@ -155,7 +154,7 @@ class UnitCursor {
   return {unit.seq, unit.block, unit.kv_head, {first, last}, pieces > 1 ? unit.slot + index : -1};
 }
 
-/// Calls f(WorkItem), or f(WorkItem, Unit) with the unit it is a part of, for every item of `worker`, in the order of the line.
+/// Calls f(WorkItem) for every item of `worker`, in the order of the line.
 template <class F>
 FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
   const std::int64_t total = list.total_cost();
@@ -179,13 +178,7 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
         const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + unit.overhead);
         mine = at >= begin && at < end;
       }
-      if (!mine) continue;
-      // The one call: on a GPU it is the whole kernel body, inlined.
-      if constexpr (std::is_invocable_v<F&, const WorkItem&, const Unit&>) {
-        f(item, unit);
-      } else {
-        f(item);
-      }
+      if (mine) f(item);  // the one call: on a GPU it is the whole kernel body, inlined
     }
   } while (cursor.next());
 }

@@ -87,6 +87,7 @@ FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) cons
   const int old = output.order;
   output.order = order;
   if (old == 0) return;
+  if constexpr (kSegments == 1 && !is_any(kConfig.v[0])) return;  // there is one order
   constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
   static_assert(kDimBlock * kQueries * 4 <= kScratchBytes);
   const auto at = [&](Lane lane, int of, int m, int v) {

@@ -378,7 +378,7 @@ class KeyStreamOf {
     page_shift_ = 0;
     while ((1 << page_shift_) < size) ++page_shift_;
     const PageTable& table = segment_.table;
-    page_ids_ = table.pages + (table.indptr != nullptr ? table.indptr[seq_] : seq_ * table.row_stride);
+    page_ids_ = keep(table.pages + (table.indptr != nullptr ? table.indptr[seq_] : seq_ * table.row_stride));
     exec_.each_lane([&](Lane lane) {
       const int row = thread(lane) / kRunPitch;
       const int offset = Shim::swizzle(row, thread(lane) % kRunPitch, kRunPitch) * kChunkBytes;
@@ -390,7 +390,21 @@ class KeyStreamOf {
       run_[lane].k_scales = segment_.k.scales + head_ * segment_.k.scale_head_stride;
       run_[lane].v_scales = segment_.v.scales + head_ * segment_.v.scale_head_stride;
       if constexpr (kTokenWords > 0) run_[lane].v_scales += 4 * thread(lane);
+      run_[lane].k = keep(run_[lane].k);
+      run_[lane].v = keep(run_[lane].v);
+      run_[lane].k_scales = keep(run_[lane].k_scales);
+      run_[lane].v_scales = keep(run_[lane].v_scales);
     });
+  }
+
+  /// x, in a register from here on: a compiler would rather find it out again for every tile.
+  template <class T>
+  [[nodiscard]] FP4PA_FN static T keep(T x) {
+    if constexpr (requires { E::opaque(x); }) {
+      return E::opaque(x);
+    } else {
+      return x;
+    }
   }
 
   /// First key of the j-th run that this thread copies from, within a tile.
@@ -498,7 +512,10 @@ class KeyStreamOf {
         for (int c = 0; c < kRunCopies; ++c) {
           const int row = thread(lane) / kRunPitch;
           const int column = thread(lane) % kRunPitch;
-          const int chunks = Shim::swizzle(c * kRunRows + row, column, kRunPitch) - Shim::swizzle(row, column, kRunPitch);
+          // Rows eight apart are swizzled alike.
+          const int chunks = kRunRows % 8 == 0 ? 0
+                                               : Shim::swizzle(c * kRunRows + row, column, kRunPitch) -
+                                                     Shim::swizzle(row, column, kRunPitch);
           const int run = kRunRows > kRunKeys ? c : c * kRunRows / kRunKeys;
           constexpr auto kOffset = [](int copy) { return static_cast<std::uint32_t>(copy * kRunRows % kRunKeys); };
           const std::uint8_t* const first = rows[lane].of[run][which];
