@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/sm80/exec.hpp"
-#include "backends/sm80/shim.hpp"
+#include "backends/sm80/shims.hpp"
 #include "core/schedule/work.hpp"
 #include "cuda/dependency.cuh"
 #include "cuda/instances.hpp"
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(simt::kInstances[index].warps * 32, simt::kIns
   allow_dependents();  // after the wait: who comes next may then read the schedule at once
   core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item) {
     const core::RowMap rows(args.params, item);
-    core::SimtTileBackend<sm80::Shim<kConfig, sm80::WarpExec>> backend(exec, args.params, rows, args.layout);
+    core::SimtTileBackend<sm80::ShimFor<kConfig, sm80::WarpExec>> backend(exec, args.params, rows, args.layout);
     core::attend(backend, args.params, item);
   });
 }
@@ -30,10 +30,9 @@ __global__ void __launch_bounds__(simt::kInstances[index].warps * 32, simt::kIns
 template <int index>
 constexpr bool sizes_agree() {
   constexpr core::SimtConfig kConfig = simt::kInstances[index];
-  using B = core::SimtTileBackend<sm80::Shim<kConfig, sm80::WarpExec>>;
-  return B::kQueries == simt::kAtomQueries &&
-         B::kResultBytes == (kConfig.head_dim * kConfig.row_tiles * simt::kAtomQueries +
-                             2 * kConfig.row_tiles * simt::kAtomQueries) * 4;
+  using B = core::SimtTileBackend<sm80::ShimFor<kConfig, sm80::WarpExec>>;
+  return B::kQueries == simt::atom_queries(kConfig) &&
+         B::kResultBytes == (kConfig.head_dim + 2) * kConfig.row_tiles * simt::atom_queries(kConfig) * 4;
 }
 
 }  // namespace fp4pa::cuda

@@ -9,6 +9,7 @@
 #include "cuda/device.hpp"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
+#include "kernels/finding.hpp"
 
 namespace fp4pa::cuda {
 namespace {
@@ -77,25 +78,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
   if (error == cudaSuccess) error = cudaMemcpyAsync(&found, finding, sizeof found, cudaMemcpyDeviceToHost, stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
   if (const Status s = check(error, "checking lengths and tables"); s != Status::kOk) return s;
-  if (found.what == 0) return Status::kOk;
-  const auto status = static_cast<Status>(found.what);
-  switch (status) {
-    case Status::kBlockIdOutOfRange:
-      return api::fail(status, "a page table of sequence %d names page %lld; allowed: 0 to %lld (%lld in the recent tier)",
-                       found.sequence, static_cast<long long>(found.value), static_cast<long long>(c.cache.num_pages - 1),
-                       static_cast<long long>(c.recent.num_pages - 1));
-    case Status::kLengthExceedsTable:
-      return api::fail(status, "sequence %d has %lld keys in the page table, more than its row holds", found.sequence,
-                       static_cast<long long>(found.value));
-    case Status::kInvalidIndptr:
-      return api::fail(status, "qo_indptr at sequence %d is %lld; it must start at 0 and not decrease", found.sequence,
-                       static_cast<long long>(found.value));
-    default:
-      return api::fail(status,
-                       "sequence %d has a length of %lld; the plan allows %d query tokens and %d keys a sequence, %d query "
-                       "tokens a call",
-                       found.sequence, static_cast<long long>(found.value), c.max_q_len, c.max_kv_len, c.max_q_tokens);
-  }
+  return status_of(found, c);
 }
 
 }  // namespace
@@ -137,7 +120,7 @@ Status run(const api::RunRequest& request) noexcept {
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
   core::AttentionParams params = api::make_params(request);
   params.partition.overhead_tiles = kOverheadTiles;
-  AttendArgs args{params, api::work_list(params), launch.layout};
+  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps};
 
   if (request.config.validate_device_data) {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;

@@ -2,7 +2,7 @@
 //
 // E2M1 is a small f16: its sign, exponent and mantissa bits only have to be moved to f16's, and the result is the value times
 // a power of two, subnormals included, that somebody multiplies away for nothing. On sm_80 to sm_100 logic instructions
-// issue at half rate, so they are what is counted: 11 instructions for eight codes, seven of them logic.
+// issue at half rate, so they are what is counted: 11 instructions for eight codes to f16, seven of them logic, 15 to bf16.
 //
 // Plain functions on words, compiled for the host too; tests/gpu pins them on all codes. Where a target has an instruction
 // for the purpose, it is used; results are equal bit for bit.
@@ -20,6 +20,7 @@ namespace fp4pa::sm80 {
 
 /// What e2m1_to_f16 multiplies values by: f16's bias less E2M1's.
 inline constexpr int kE2m1F16Log2 = -14;
+inline constexpr int kE2m1Bf16Log2 = -126;
 
 /// Eight codes, nibble n of q, to f16 times 2^-14: out[p] holds nibble p in its lower and nibble p + 4 in its upper half.
 ///
@@ -35,6 +36,16 @@ FP4PA_FN void e2m1_to_f16(std::uint32_t q, std::uint32_t (&out)[4]) {
   out[1] = (odd << 8) & kHalves;
   out[2] = even & kHalves;
   out[3] = odd & kHalves;
+}
+
+/// The same to bf16, times 2^-126.
+FP4PA_FN void e2m1_to_bf16(std::uint32_t q, std::uint32_t (&out)[4]) {
+  constexpr std::uint32_t kSign = 0x80008000u;
+  constexpr std::uint32_t kMagnitude = 0x01c001c0u;
+  out[0] = ((q << 12) & kSign) | ((q << 6) & kMagnitude);
+  out[1] = ((q << 8) & kSign) | ((q << 2) & kMagnitude);
+  out[2] = ((q << 4) & kSign) | ((q >> 2) & kMagnitude);
+  out[3] = (q & kSign) | ((q >> 6) & kMagnitude);
 }
 
 /// Two E4M3 codes, in bits 7..0 and 15..8, to f16. Exact; NaN gives NaN.
@@ -74,6 +85,14 @@ FP4PA_FN float e8m0_to_f32(std::uint32_t word, int index) {
   return std::bit_cast<float>(byte_of(word, index) * 0x00800000u + 1u);
 }
 
+/// Byte `index` of two words as E8M0 scales in bf16; 2^-127 becomes 0 and NaN becomes infinity, see scale_bf16. Two bytes of
+/// both words are brought together first, a single permutation that serves two indices.
+FP4PA_FN std::uint32_t e8m0_to_bf16(std::uint32_t low, std::uint32_t high, int index) {
+  const std::uint32_t both =
+      index < 2 ? (low & 0xffffu) | (high << 16) : (low >> 16) | (high & 0xffff0000u);
+  return (index % 2 == 0 ? both << 7 : both >> 1) & 0x7f807f80u;
+}
+
 /// Byte `index` of a word as an E4M3 scale in f32, sign ignored.
 FP4PA_FN float ue4m3_to_f32(std::uint32_t word, int index) {
   const std::uint32_t half = e4m3_to_f16((word >> (8 * index)) & 0x7fu) & 0xffffu;
@@ -106,6 +125,21 @@ FP4PA_FN std::uint32_t multiply_f16(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
+/// p * scale in each half of bf16, where a scale of infinity stands for NaN: p * scale + scale * 0.
+FP4PA_FN std::uint32_t scale_bf16(std::uint32_t p, std::uint32_t scale) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t nan;
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(nan) : "r"(scale), "r"(0u), "r"(0u));
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(p), "r"(scale), "r"(nan));
+  return out;
+#else
+  return host::each_half([&](int s) {
+    return core::f32_to_bf16(host::bf16(p, s) * host::bf16(scale, s) + host::bf16(scale, s) * 0.0f);
+  });
+#endif
+}
+
 FP4PA_FN std::uint32_t pack_f16(float low, float high) {
 #if defined(__CUDA_ARCH__)
   std::uint32_t out;
@@ -124,6 +158,9 @@ FP4PA_FN std::uint32_t pack_bf16(float low, float high) {
   return std::uint32_t{core::f32_to_bf16(low)} | std::uint32_t{core::f32_to_bf16(high)} << 16;
 #endif
 }
+
+FP4PA_FN std::uint16_t round_f16(float x) { return static_cast<std::uint16_t>(pack_f16(x, 0.0f)); }
+FP4PA_FN std::uint16_t round_bf16(float x) { return static_cast<std::uint16_t>(pack_bf16(x, 0.0f)); }
 
 /// What is left of low and high after packing them: the second term of a query.
 FP4PA_FN std::uint32_t pack_f16_rest(float low, float high, std::uint32_t packed) {

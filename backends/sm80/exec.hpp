@@ -3,6 +3,7 @@
 // Source of the instructions: PTX ISA 9.0, "cp.async", "ldmatrix", "movmatrix", "redux.sync".
 #pragma once
 
+#include <bit>
 #include <concepts>
 #include <cstdint>
 
@@ -74,7 +75,13 @@ class WarpExec {
   }
   template <class T>
   [[nodiscard]] __device__ __forceinline__ T load_global(const void* from) const {
-    return __ldg(static_cast<const T*>(from));
+    if constexpr (sizeof(T) == 16) {
+      return std::bit_cast<T>(__ldg(static_cast<const uint4*>(from)));
+    } else if constexpr (sizeof(T) == 8) {
+      return std::bit_cast<T>(__ldg(static_cast<const uint2*>(from)));
+    } else {
+      return __ldg(static_cast<const T*>(from));
+    }
   }
 
   /// x, of which the compiler knows nothing any more.

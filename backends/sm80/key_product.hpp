@@ -5,7 +5,7 @@
 // a lane takes what one ldmatrix word gives it, and the query is laid out to match.
 //
 //   ldmatrix word of lane (g, t), octet o: key 8o + g, bytes 4t .. 4t+3 of a 16-byte chunk
-//   32 dims are four pairs of elements a lane, two a step; pair p's dims (pair_dim):
+//   32 dims are four pairs of elements a lane, two a step; pair p's dims (query_place is the inverse):
 //     E2M1    8t + p,  8t + p + 4       one chunk is 32 dims
 //     E4M3    16(p/2) + 4t + 2(p%2) + {0, 1}
 //     16-bit  8p + 2t + {0, 1}
@@ -38,11 +38,15 @@ namespace fp4pa::sm80 {
   }
 }
 
-/// Dim, within 32, of half `half` of pair `p` of the lanes with lane % 4 == t.
-[[nodiscard]] FP4PA_FN constexpr int pair_dim(KvKind kind, int t, int p, int half) {
-  if (core::is_fp4(kind)) return 8 * t + p + 4 * half;
-  if (kind == KvKind::kFp8) return 16 * (p / 2) + 4 * t + 2 * (p % 2) + half;
-  return 8 * p + 2 * t + half;
+/// Where the pair of dims that begins at `dim`, within 32, stands in B: in the lanes with lane % 4 == thread.
+struct QueryPlace {
+  int thread;
+  int pair;
+};
+[[nodiscard]] FP4PA_FN constexpr QueryPlace query_place(KvKind kind, int dim) {
+  if (core::is_fp4(kind)) return {dim / 8, dim % 8};
+  if (kind == KvKind::kFp8) return {dim % 16 / 4, dim / 16 * 2 + dim % 4 / 2};
+  return {dim % 8 / 2, dim / 8};
 }
 
 /// Byte offset of row `row` of a tile of codes whose rows have `chunks` chunks, with the row's swizzle; chunk c is at

@@ -132,7 +132,7 @@ class KeyStreamOf {
 
   // Full tiles of pages of a power of two of tokens, see stage_runs().
   static constexpr int kRunKeys = 16;
-  static constexpr bool kHasRuns = kConfig.exact_head_dim && !is_any(kKKind) && !is_any(kVKind) &&
+  static constexpr bool kHasRuns = kConfig.exact_head_dim && !kConfig.decode_tiles && !is_any(kKKind) && !is_any(kVKind) &&
                                    code_bytes(kKKind, kConfig.head_dim) == code_bytes(kVKind, kConfig.head_dim) &&
                                    kThreads * code_bytes(kKKind, kConfig.head_dim) >= kChunkBytes * kChunkBytes &&
                                    kThreads * kChunkBytes <= kTileKeys * code_bytes(kKKind, kConfig.head_dim) &&
@@ -211,6 +211,8 @@ class KeyStreamOf {
 
   // What the products read.
   [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return slot_offset(slot_); }
+  /// Offset of what the instance keeps behind the stages of its team.
+  [[nodiscard]] FP4PA_FN std::uint32_t behind_stages() const { return slot_offset(kStages); }
   // Constants where the instance fixes them.
   [[nodiscard]] FP4PA_FN TileLayout layout() const {
     if constexpr (kConfig.exact_head_dim && !is_any(kKKind) && !is_any(kVKind)) {

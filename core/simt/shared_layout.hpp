@@ -106,13 +106,14 @@ struct SharedLayout {
 
 /// @param stage_bytes   of a team's stages in the segment that needs most
 /// @param result_bytes  of one warp's accumulators and row states, when keys are divided
+/// @param query_terms   operands that a query is the sum of, see query.hpp
 [[nodiscard]] FP4PA_FN constexpr SharedLayout shared_layout(const SimtConfig& c, int atom_queries, int head_dim, int warps,
-                                                            int stage_bytes, int result_bytes) {
+                                                            int stage_bytes, int result_bytes, int query_terms = 2) {
   const int teams = divides_rows(c) ? 1 : warps;
   SharedLayout s{};
   s.row_factors = warps * kScratchBytes;
   s.query = s.row_factors + round_up_to(tile_rows(c, atom_queries) * 4, 128);
-  s.query_bytes = 2 * c.row_tiles * atom_queries * head_dim * 2;
+  s.query_bytes = query_terms * c.row_tiles * atom_queries * head_dim * 2;
   s.addresses = s.query + s.query_bytes * (divides_rows(c) ? warps : 1);
   // Per key two addresses, per piece of a scale row one more.
   s.address_bytes = round_up_to(c.tile_keys * 16 + c.tile_keys / kScalePiece * 8, 128);

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "core/attention/body.hpp"
+#include "core/math.hpp"
 #include "core/simt/key_stream.hpp"
 #include "core/simt/query.hpp"
 #include "core/simt/row_slots.hpp"
@@ -176,12 +177,12 @@ class SimtTileBackend {
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
         float& m = max.value[lane][nt * Slots::kSlots + Slots::slot(v)];
-        m = ::fmaxf(m, scores.value[lane][tile][nt][v]);
+        m = math::max(m, scores.value[lane][tile][nt][v]);
       });
     });
-    reduce_peers(max, [](float a, float b) { return ::fmaxf(a, b); });
+    reduce_peers(max, [](float a, float b) { return math::max(a, b); });
     const RowVector factor = pending_factor(scores);
-    each_row([](float& m, float f, float old) { m = ::fmaxf(m * f, old); }, max, factor, before);
+    each_row([](float& m, float f, float old) { m = math::max(m * f, old); }, max, factor, before);
     return max;
   }
 
@@ -197,7 +198,7 @@ class SimtTileBackend {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
         const int slot = nt * Slots::kSlots + Slots::slot(v);
         float& x = scores.value[lane][tile][nt][v];
-        x = Shim::exp2(::fmaf(x, factor.value[lane][slot], -base[slot]));
+        x = Shim::exp2(math::fma(x, factor.value[lane][slot], -base[slot]));
       });
     });
   }
@@ -330,16 +331,23 @@ class SimtTileBackend {
     const KvKind kind = is_any(kFixed) ? kv_kind(k) : kFixed;
     const QueryForm form = Shim::query_form(kind);
     const float multiplier = p_.scale_log2 * k.global(kv_head);
-    terms_ = query_terms(p_, form.bf16);
+    // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.
+    const float sign = multiplier < 0.0f ? -1.0f : 1.0f;
+    const float magnitude = multiplier * sign;
+    terms_ = query_terms(p_.q.dtype, p_.rotation, form.bf16);
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
+    if constexpr (kReadsQuads) {
+      if (p_.rotation == Rotation::kNone && query_rows_are_quads<E>(p_.q, p_.head_dim)) {
+        for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, magnitude, sign, r, step);
+        return;
+      }
+    }
     FP4PA_NO_UNROLL
     for (int r = first; r < kWarpRows; r += step) {
-      // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.
-      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, ::fabsf(multiplier));
-      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(),
-                            multiplier < 0.0f ? -q.to_operand : q.to_operand, terms_);
+      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, magnitude);
+      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), sign * q.to_operand, terms_);
       exec_.each_lane([&](Lane lane) {
         if (lane.id == 0) {
           exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r), q.factor);
@@ -349,7 +357,68 @@ class SimtTileBackend {
     }
   }
 
+  // Rows that need no rotation are read several at a time, without a detour through shared memory: an item of few keys would
+  // otherwise spend most of its time on waiting for one row after the other.
+  static constexpr int kQuadRows = 4;
+  static constexpr int kQuads = kConfig.head_dim / (4 * E::kLanes);
+  static constexpr bool kReadsQuads = kQuads > 0 && requires { Shim::kStoresQuads; };
+
+  /// Rows r, r + step, ... of this warp.
+  FP4PA_FN void load_query_quads(const RowMap& rows, KvKind kind, QueryForm form, float magnitude, float sign, int r, int step) {
+    PerLane<float[kQuadRows][kQuads][4]> x;
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kQuadRows; ++i) {
+        const int row = row_base() + r + i * step;
+        const bool exists = r + i * step < kWarpRows && row < rows.num_rows;
+        const std::int64_t at = exists ? rows.token(row) * p_.q.token_stride + rows.head(row) * p_.q.head_stride : 0;
+        FP4PA_UNROLL
+        for (int q = 0; q < kQuads; ++q) {
+          const int dim = 4 * (q * E::kLanes + lane.id);
+          FP4PA_UNROLL
+          for (int d = 0; d < 4; ++d) x[lane][i][q][d] = 0.0f;
+          if (exists && dim < p_.head_dim) load_query_quad(exec_, p_.q, at + dim, x[lane][i][q]);
+        }
+      }
+    });
+    FP4PA_UNROLL
+    for (int i = 0; i < kQuadRows; ++i) {
+      if (r + i * step >= kWarpRows) break;
+      int shift = 0;
+      if (form.binade != QueryForm::kAsIs) {
+        PerLane<std::uint32_t> amax;
+        exec_.each_lane([&](Lane lane) {
+          amax[lane] = 0;
+          FP4PA_UNROLL
+          for (int q = 0; q < 4 * kQuads; ++q) {
+            const std::uint32_t bits = magnitude_bits(x[lane][i][q / 4][q % 4]);
+            amax[lane] = bits > amax[lane] ? bits : amax[lane];
+          }
+        });
+        shift = query_shift(form, exec_.reduce_max(amax));
+      }
+      FP4PA_UNROLL
+      for (int q = 0; q < kQuads; ++q) {
+        if (q * 4 * E::kLanes >= p_.head_dim) break;
+        PerLane<float[4]> quad;
+        exec_.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * sign * exp2_exact(shift);
+        });
+        Shim::store_query_quads(exec_, kind, query_offset(), r + i * step, 4 * q * E::kLanes, head_dim(), quad, terms_);
+      }
+      exec_.each_lane([&](Lane lane) {
+        if (lane.id == 0) {
+          exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r + i * step),
+                                             magnitude * form.unit * exp2_exact(-shift));
+        }
+      });
+    }
+  }
+
   // epilogue.hpp
+  template <class T, class Round>
+  FP4PA_FN void store_output_as(const RowMap& rows, const Output& output, Round&& round) const;
   FP4PA_FN void merge_warps(RowVector& max, RowVector& sum, Output& output);
 
   E& exec_;
