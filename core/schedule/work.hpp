@@ -219,7 +219,7 @@ struct UnitParts {
     first = worker_of(total, workers, unit.begin + (unit.tiles.size() > 0 ? unit.overhead : 0));
     last = worker_of(total, workers, unit.end() - 1);
     // Where there are fewer tiles than workers, some workers between have none and the others one each.
-    count = total >= workers ? last - first + 1 : unit.tiles.size();
+    count = total >= workers && unit.tiles.size() > 0 ? last - first + 1 : unit.tiles.size();
   }
   /// Slot of worker `worker`'s part, or -1 if it has none.
   [[nodiscard]] FP4PA_FN std::int64_t slot(const WorkList& list, std::int32_t worker) const {
