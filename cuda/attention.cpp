@@ -30,7 +30,7 @@ const void* function_of(int instance) {
 }
 
 /// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
-constexpr std::int32_t kOverheadTiles = 6;
+constexpr std::int32_t kOverheadTiles = 8;
 
 struct Launch {
   int warps;
@@ -60,10 +60,14 @@ Status prepare(int instance, const DeviceProperties& device) {
   return Status::kOk;
 }
 
-/// Where validation leaves what it found: behind the workspace's other parts.
-std::size_t finding_offset(const api::RunRequest& r) {
+/// Behind the parts of the workspace that every back end has: notes for the merge, and what validation found.
+std::size_t notes_offset(const api::RunRequest& r) {
   return api::workspace_layout(r.config, r.choice.num_workers, r.choice.tile_rows).total;
 }
+std::size_t notes_bytes(int num_workers) {
+  return (static_cast<std::size_t>(num_workers) * sizeof(core::MergeNote) + 255) / 256 * 256;
+}
+std::size_t finding_offset(const api::RunRequest& r) { return notes_offset(r) + notes_bytes(r.choice.num_workers); }
 
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -107,6 +111,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   choice->num_workers = blocks * device.multiprocessors;
   choice->tile_rows = simt::rows_of(kInstances[instance]);
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
+  choice->workspace_bytes += notes_bytes(choice->num_workers);
   if (config.validate_device_data) choice->workspace_bytes += 256;
   return Status::kOk;
 }
@@ -120,7 +125,8 @@ Status run(const api::RunRequest& request) noexcept {
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
   core::AttentionParams params = api::make_params(request);
   params.partition.overhead_tiles = kOverheadTiles;
-  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps};
+  auto* const notes = reinterpret_cast<core::MergeNote*>(static_cast<std::uint8_t*>(request.args.workspace) + notes_offset(request));
+  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps, notes};
 
   if (request.config.validate_device_data) {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;

@@ -65,6 +65,10 @@ inline constexpr SimtConfig kInstances[] = {
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
     instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64),
     instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 64),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 64, 1, 4, 3, 4),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 64, 1, 4, 2, 3),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 256, 1, 6, 1, 2),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 256, 1, 3, 1, 2),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));

@@ -1,8 +1,5 @@
 // The second pass of a run: units whose keys were divided, put together from their partial states. A block does what begins on
-// the worker of its number.
-//
-// Under a balanced cut that is one unit at most. Which one is found out while the attention kernel still works: its schedule is
-// older than both. Only then are the partial states waited for.
+// the worker of its number; under a balanced cut that is one unit at most, and that worker's block has left a note of it.
 #include "cuda/dependency.cuh"
 #include "cuda/merge_rows.cuh"
 
@@ -16,28 +13,19 @@ __device__ core::RowMap rows_of(const AttendArgs& args, const core::Unit& unit) 
 }
 
 __device__ void merge_balanced(const AttendArgs& args, MergeShared& shared) {
-  const core::WorkList& list = args.list;
   const auto worker = static_cast<std::int32_t>(blockIdx.x);
-  const std::int64_t total = list.total_cost();
-  const std::int64_t begin = core::worker_begin(total, list.partition.num_workers, worker);
-  const std::int64_t end = core::worker_begin(total, list.partition.num_workers, worker + 1);
-  // Only the unit across this worker's right end can be divided and begin here.
-  if (begin == end || end == total) return wait_for_previous();
-  const core::UnitCursor cursor(list, end);
-  const core::Unit unit = cursor.unit();
-  if (unit.begin < begin || unit.begin >= end) return wait_for_previous();
-  const core::UnitParts parts(list, unit);
-  const core::RowMap rows = rows_of(args, unit);
-  wait_for_previous();
-  if (parts.count < 2) return;
+  const core::MergeNote note = args.notes[worker];
+  if (note.count < 2) return;
+  const core::UnitParts parts(note, worker);
+  const core::RowMap rows(args.params, {note.seq, note.block, note.kv_head, {0, 0}, -1});
   merge_rows(args.params, shared, rows, parts.last - parts.first + 1,
-             [&](int part) { return parts.slot(list, parts.first + part); });
+             [&](int part) { return parts.slot(args.list, parts.first + part); });
 }
 
 __global__ void __launch_bounds__(kThreads) merge(const __grid_constant__ AttendArgs args) {
   __shared__ MergeShared shared;
-  if (args.list.partition.split_tiles == 0) return merge_balanced(args, shared);
   wait_for_previous();
+  if (args.list.partition.split_tiles == 0) return merge_balanced(args, shared);
   core::for_each_merge(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::MergeJob& job) {
     merge_rows(args.params, shared, rows_of(args, job.unit), job.count,
                [&](int part) { return core::merge_slot(args.list, job, part); });

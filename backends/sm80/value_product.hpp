@@ -155,6 +155,18 @@ struct ValueProduct {
     const std::uint32_t scratch = backend.scratch_offset();
     const int top = top_of(output.unit_log2);
     const int count = OperandScales::count(kKind, stream.head_dim());
+    const bool any = exec.any([&](Lane lane) {
+      bool mine = false;
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int byte = static_cast<int>(byte_of(word, i));
+          mine = mine || (i < bytes && byte != 0 && (byte == 255 || !is_inside(byte, top)));
+        }
+      });
+      return mine;
+    });
+    if (!any) return;  // keys that do not exist, and no others
     FP4PA_UNROLL
     for (int i = 0; i < kStrips * kRowTiles; ++i) {
       const int strip = i / kRowTiles;

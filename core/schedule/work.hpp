@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/macros.hpp"
 #include "core/schedule/partition.hpp"
@@ -154,8 +155,9 @@ class UnitCursor {
   return {unit.seq, unit.block, unit.kv_head, {first, last}, pieces > 1 ? unit.slot + index : -1};
 }
 
-/// Calls f(WorkItem) for every item of `worker`, in the order of the line.
+/// Calls f(WorkItem, Unit), the unit that the item is or is a part of, for every item of `worker`, in the order of the line.
 template <class F>
+  requires std::is_invocable_v<F&, const WorkItem&, const Unit&>
 FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
   const std::int64_t total = list.total_cost();
   const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
@@ -178,9 +180,16 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
         const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + unit.overhead);
         mine = at >= begin && at < end;
       }
-      if (mine) f(item);  // the one call: on a GPU it is the whole kernel body, inlined
+      if (mine) f(item, unit);  // the one call: on a GPU it is the whole kernel body, inlined
     }
   } while (cursor.next());
+}
+
+/// Calls f(WorkItem) for every item of `worker`.
+template <class F>
+  requires std::is_invocable_v<F&, const WorkItem&>
+FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
+  for_each_item(list, worker, [&](const WorkItem& item, const Unit&) { f(item); });
 }
 
 /// Fills the prefix sums, sequence by sequence.
@@ -205,6 +214,16 @@ struct MergeJob {
   std::int32_t count;
 };
 
+/// What the worker with a divided unit's first tile leaves for whoever merges: one unit at most crosses its right end.
+struct MergeNote {
+  std::int32_t seq;
+  std::int32_t block;
+  std::int32_t kv_head;
+  std::int32_t begin;  // workers, see UnitParts
+  std::int32_t last;
+  std::int32_t count;  // parts; less than 2: nothing to merge
+};
+
 /// The workers that hold tiles of a unit under a balanced cut.
 struct UnitParts {
   std::int32_t begin;  // the worker on which the unit begins, with or without tiles
@@ -221,6 +240,8 @@ struct UnitParts {
     // Where there are fewer tiles than workers, some workers between have none and the others one each.
     count = total >= workers && unit.tiles.size() > 0 ? last - first + 1 : unit.tiles.size();
   }
+  FP4PA_FN explicit UnitParts(const MergeNote& note, std::int32_t worker)
+      : begin(note.begin), first(worker), last(note.last), count(note.count) {}
   /// Slot of worker `worker`'s part, or -1 if it has none.
   [[nodiscard]] FP4PA_FN std::int64_t slot(const WorkList& list, std::int32_t worker) const {
     const std::int64_t total = list.total_cost();
