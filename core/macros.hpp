@@ -15,8 +15,10 @@
 
 #if defined(__CUDACC__) || defined(__clang__)
 #define FP4PA_UNROLL _Pragma("unroll")
+#define FP4PA_NO_UNROLL _Pragma("unroll 1")
 #else
 #define FP4PA_UNROLL
+#define FP4PA_NO_UNROLL
 #endif
 
 // A function of <cmath> by its C name; see core/math.hpp, which alone uses these.

@@ -33,6 +33,7 @@ namespace from_exp2 {
 [[nodiscard]] FP4PA_FN float exp2(float x) { return FP4PA_MATH(exp2f)(x); }
 [[nodiscard]] FP4PA_FN float log2(float x) { return FP4PA_MATH(log2f)(x); }
 [[nodiscard]] FP4PA_FN float exp(float x) { return FP4PA_MATH(expf)(x); }
+[[nodiscard]] FP4PA_FN float fma(float a, float b, float c) { return FP4PA_MATH(fmaf)(a, b, c); }
 [[nodiscard]] FP4PA_FN float max(float a, float b) { return FP4PA_MATH(fmaxf)(a, b); }
 
 #if FP4PA_DEVICE_HAS_LIBM

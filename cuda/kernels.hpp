@@ -1,4 +1,5 @@
-// The attention kernels of this library, for those who launch them; the rest of a run is in kernels/run.hpp.
+// The attention kernels of this library, for those who launch them, and what CUDA has of its own; the rest of a run is in
+// kernels/run.hpp.
 #pragma once
 
 #include "cuda/device.hpp"
@@ -9,5 +10,11 @@ namespace fp4pa::cuda {
 /// The kernel of row `index` of kInstances, for cudaLaunchKernel. Each is defined in a translation unit of its own.
 template <int index>
 [[nodiscard]] const void* attend_function() noexcept;
+
+/// @param dependent  the kernel may be brought in while the one before runs, and waits for it itself: cuda/dependency.cuh
+cudaError_t launch(const void* function, int blocks, int threads, int shared_bytes, bool dependent, void** arguments,
+                   cudaStream_t stream) noexcept;
+/// Merges the partial states of the units that were divided.
+cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t stream) noexcept;
 
 }  // namespace fp4pa::cuda

@@ -1,4 +1,5 @@
 // Prefix sums of the schedule on CUDA.
+#include "cuda/dependency.cuh"
 #include "cuda/words.cuh"
 
 #include "kernels/schedule.hpp"

@@ -14,6 +14,7 @@ struct AttendArgs {
   core::WorkList list;
   core::SharedLayout layout;
   std::int32_t warps;  // of an attention block
+  core::MergeNote* notes = nullptr;  // [num_workers], where the attention kernel leaves notes for a merge
 };
 
 /// Prefix sums of the schedule: costs, and under fixed splits slots.

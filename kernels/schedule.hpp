@@ -11,6 +11,7 @@ constexpr int kScheduleThreads = 512;
 /// One block. A thread sums a run of sequences, the block scans the sums, and the thread writes its run's prefixes.
 FP4PA_KERNEL(schedule, kScheduleThreads, core::WorkList list) {
   FP4PA_SHARED core::SequenceCost sums[kScheduleThreads];
+  allow_dependents();
   const int thread = thread_id();
   const int run = (list.batch + kScheduleThreads - 1) / kScheduleThreads;
   const int begin = thread * run < list.batch ? thread * run : list.batch;
@@ -24,7 +25,7 @@ FP4PA_KERNEL(schedule, kScheduleThreads, core::WorkList list) {
   }
   sums[thread] = own;
   sync_block();
-  for (int distance = 1; distance < kScheduleThreads; distance *= 2) {
+  for (int distance = 1; distance < kScheduleThreads && distance < list.batch; distance *= 2) {
     core::SequenceCost sum = sums[thread];
     if (thread >= distance) {
       sum.cost += sums[thread - distance].cost;
@@ -43,7 +44,8 @@ FP4PA_KERNEL(schedule, kScheduleThreads, core::WorkList list) {
     before.cost += cost.cost;
     before.slots += cost.slots;
   }
-  if (thread == kScheduleThreads - 1) {
+  // The last thread with sequences knows the total.
+  if (thread == (list.batch > 0 ? (list.batch - 1) / run : 0)) {
     list.partition.cost_prefix[list.batch] = sums[thread].cost;
     list.partition.slot_prefix[list.batch] = sums[thread].slots;
   }

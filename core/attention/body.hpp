@@ -78,14 +78,16 @@ template <std::int32_t S, TileBackend B>
 FP4PA_FN void attend_segment(B& b, const AttentionParams& p, const RowMap& rows, const WorkItem& item, KeyRange range,
                              RunningState<B>& state) {
   if (range.empty()) return;
+  const KeyRange clear = all_visible_keys(p, rows);
+  const bool adjusts = p.softcap_log2 > 0.0f || p.alibi_slopes != nullptr;
   auto stream = b.template open<S>(rows, item, range);
   while (!stream.done()) {
     const KeyRange keys = stream.keys();
     stream.wait();
     auto scores = b.multiply_query_key(stream);
-    adjust_scores(b, p, rows, scores);
+    if (adjusts) adjust_scores(b, p, rows, scores);
     const bool full = keys.end - keys.begin == B::kTileKeys;
-    if (!full || !all_visible(p, rows, keys.begin, keys.end)) mask_scores(b, p, rows, keys, scores);
+    if (!full || !clear.contains(keys)) mask_scores(b, p, rows, keys, scores);
     online_softmax(b, scores, state);
     b.multiply_probability_value(stream, scores, state.output);
     stream.release();

@@ -13,6 +13,8 @@ namespace fp4pa::core {
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum, Output& output) {
   reduce_peers(sum, [](float a, float b) { return a + b; });
+  // Sums leave the unit of the probabilities, and the output its own.
+  each_row([](float& x) { x *= exp2_exact(-probability_log2<Shim>()); }, sum);
   set_unit(output, 1.0f, 0);
   if constexpr (!divides_rows(kConfig)) {
     if (exec_.num_warps() > 1) merge_warps(max, sum, output);
@@ -83,7 +85,8 @@ template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) const {
   const int old = output.order;
   output.order = order;
-  if constexpr (!kOneOrder) {
+  // One V format and one segment: there is one order.
+  if constexpr (!kOneOrder && (kSegments > 1 || is_any(kConfig.v[0]))) {
     if (old != order && old != 0) move_dims(output, old, order);
   }
 }
