@@ -38,6 +38,8 @@ inline int block_id_y() { return current_block.y; }
 inline void sync_warp() { kernels_test::sync_warp(); }
 inline void sync_block() { kernels_test::sync_block(); }
 
+inline void allow_dependents() {}
+
 inline Grid grid(std::int64_t blocks, std::int64_t blocks_y = 1) {
   return {static_cast<int>(blocks), static_cast<int>(blocks_y)};
 }
