@@ -79,7 +79,7 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 /// Whether an instance computes this configuration at all.
 [[nodiscard]] inline bool serves(const SimtConfig& i, const AttentionConfig& c) {
   const auto fits = [](KvKind mine, const KvTensorDesc& tensor) {
-    if (mine == KvKind::kAnyRecent) return !is_fp4(tensor.format);
+    if (mine == KvKind::kAnyRecent) return !has_scales(tensor.format);
     return mine == KvKind::kAny || mine == kind_of(tensor);
   };
   if (i.exact_head_dim ? i.head_dim != c.cache.head_dim : i.head_dim < c.cache.head_dim) return false;

@@ -21,6 +21,7 @@ namespace fp4pa::sm80 {
 /// What e2m1_to_f16 multiplies values by: f16's bias less E2M1's.
 inline constexpr int kE2m1F16Log2 = -14;
 inline constexpr int kE2m1Bf16Log2 = -126;
+inline constexpr int kE4m3Bf16Log2 = -120;
 
 /// Bytes 0 and 2 in the upper bytes of the halves: (x << 8) & 0xff00ff00 in one instruction.
 FP4PA_FN std::uint32_t even_bytes_up(std::uint32_t x) {
@@ -77,6 +78,14 @@ FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t pair) {
   };
   return one(pair & 0xffu) | one((pair >> 8) & 0xffu) << 16;
 #endif
+}
+
+/// The same to bf16, times 2^-120; NaN gives NaN. bf16 has E4M3's bits and more, so they only have to be moved.
+FP4PA_FN std::uint32_t e4m3_to_bf16(std::uint32_t pair) {
+  const std::uint32_t spread = (pair & 0xffu) | ((pair & 0xff00u) << 8);
+  const std::uint32_t magnitude = spread & 0x007f007fu;
+  const std::uint32_t nan = (magnitude + 0x00010001u) & 0x00800080u;  // bit 7 of a half where the code is 0x7f
+  return ((spread & 0x00800080u) << 8) | (magnitude << 4) | (nan * 255u);
 }
 
 /// Byte `index` of a word as an E8M0 scale. 2^-127 (code 0) becomes as good as 0; 0xFF becomes NaN by the stray last bit,

@@ -31,6 +31,8 @@ inline constexpr int kNvfp4Log2 = -7;
 inline constexpr std::uint32_t kNvfp4ScaleUnit = 0x58005800u;  // 2^7 in both halves
 
 [[nodiscard]] FP4PA_FN constexpr bool key_is_bf16(KvKind kind) { return kind == KvKind::kBf16; }
+/// One E8M0 scale per block of 32 dims.
+[[nodiscard]] FP4PA_FN constexpr bool scales_blocks(KvKind kind) { return kind == KvKind::kMxfp4 || kind == KvKind::kMxfp8; }
 
 [[nodiscard]] FP4PA_FN constexpr core::QueryForm key_query_form(KvKind kind) {
   switch (kind) {
@@ -50,7 +52,7 @@ struct QueryPlace {
 };
 [[nodiscard]] FP4PA_FN constexpr QueryPlace query_place(KvKind kind, int dim) {
   if (core::is_fp4(kind)) return {dim / 8, dim % 8};
-  if (kind == KvKind::kFp8) return {dim % 16 / 4, dim / 16 * 2 + dim % 4 / 2};
+  if (core::is_e4m3(kind)) return {dim % 16 / 4, dim / 16 * 2 + dim % 4 / 2};
   return {dim % 8 / 2, dim / 8};
 }
 
@@ -79,12 +81,12 @@ FP4PA_FN void decode_word(std::uint32_t word, int chunk, bool transposed, std::u
     } else {
       e2m1_to_f16(word, pairs);
     }
-  } else if constexpr (kKind == KvKind::kFp8) {
+  } else if constexpr (core::is_e4m3(kKind)) {
     // Transposed, the halves are two tokens and their bytes two dims.
     const std::uint32_t low = transposed ? (word & 0xffu) | ((word >> 8) & 0xff00u) : word & 0xffffu;
     const std::uint32_t high = transposed ? ((word >> 8) & 0xffu) | ((word >> 16) & 0xff00u) : word >> 16;
-    pairs[2 * chunk] = e4m3_to_f16(low);
-    pairs[2 * chunk + 1] = e4m3_to_f16(high);
+    pairs[2 * chunk] = kBf16 ? e4m3_to_bf16(low) : e4m3_to_f16(low);
+    pairs[2 * chunk + 1] = kBf16 ? e4m3_to_bf16(high) : e4m3_to_f16(high);
   } else {
     pairs[chunk] = word;
   }
@@ -168,7 +170,7 @@ struct KeyProduct {
       }
       if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, block, pairs);
 
-      if constexpr (kKind == KvKind::kMxfp4) {
+      if constexpr (scales_blocks(kKind)) {
         PerLane<float[2][kRowTiles][4]> part;
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL

@@ -5,9 +5,9 @@
 // the order of an output's dims (output_dim) is settled at the store. P comes out of the first product as
 // accumulators with tokens along the rows; rounded to 16 bits, one movmatrix per eight tokens makes B of it.
 //
-//   E2M1, E8M0 along head_dim   P and V in bf16, whose range holds P times any scale; the scale of a block of 32 dims is
+//   E8M0 along head_dim         P and V in bf16, whose range holds P times any scale; the scale of a block of 32 dims is
 //                               multiplied into P. P is raised by a power of two, held in the output's unit, that keeps sums
-//                               of decoded codes (2^-126) in range: it is chosen from the first tile's largest scale
+//                               of decoded codes (2^-126, E4M3 2^-120) in range: it is chosen from the first tile's largest scale
 //                               and again only if a later one is 2^24 times as large.
 //   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (key_product.hpp)
 //   E2M1, scales along tokens   f16; the f32 sum of 16 tokens is multiplied by the scale of its column
@@ -25,7 +25,11 @@ inline constexpr int kProbabilityF16Log2 = 14;
 
 /// Values whose block scales are multiplied into P in bf16.
 [[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
-  return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken;
+  return scales_blocks(kind) || kind == KvKind::kPerToken;
+}
+/// What values decoded to bf16 are multiplied by, as a power of two.
+[[nodiscard]] FP4PA_FN constexpr int value_bf16_log2(KvKind kind) {
+  return core::is_e4m3(kind) ? kE4m3Bf16Log2 : kE2m1Bf16Log2;
 }
 [[nodiscard]] FP4PA_FN constexpr bool value_is_bf16(KvKind kind) {
   return scales_probability(kind) || kind == KvKind::kBf16;
@@ -84,11 +88,11 @@ struct ValueProduct {
       return static_cast<float>(1 << kProbabilityF16Log2);
     } else {
       const int largest = largest_scale<kKind>(exec, stream);
-      int raise = -kE2m1Bf16Log2 - output.unit_log2;
+      int raise = -value_bf16_log2(kKind) - output.unit_log2;
       if (output.unit != 1.0f || largest + raise > 124) {
         raise = 100 - largest;
         raise = raise > 126 ? 126 : raise;
-        backend.set_unit(output, 1.0f, -kE2m1Bf16Log2 - raise);
+        backend.set_unit(output, 1.0f, -value_bf16_log2(kKind) - raise);
       }
       return core::exp2_exact(raise);
     }
@@ -190,7 +194,7 @@ struct ValueProduct {
       if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, block, pairs);
 
       PerLane<std::uint32_t[4][kRowTiles]> scaled;
-      if constexpr (kKind == KvKind::kMxfp4) {
+      if constexpr (scales_blocks(kKind)) {
         scale_weights<kKind>(exec, scales, block, weight, scaled);
       } else {
         scaled = weight;
