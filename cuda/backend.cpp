@@ -4,6 +4,7 @@
 #include "cuda/attention.hpp"
 #include "cuda/device.hpp"
 #include "kernels/cache_ops.hpp"
+#include "kernels/dense_ops.hpp"
 
 namespace fp4pa::api {
 
@@ -19,6 +20,7 @@ const Backend kCudaBackend{
     .quantize = cuda::quantize,
     .dequantize = cuda::dequantize,
     .merge_states = cuda::merge_states,
+    .dense = &cuda::kDenseOps,
 };
 
 }  // namespace fp4pa::api

@@ -64,6 +64,7 @@ inline constexpr SimtConfig kInstances[] = {
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
     instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64),
     instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 64),
+    instance::decode(KvKind::kMxfp8, KvKind::kMxfp8, 128, 1, 4, 2, 3),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));

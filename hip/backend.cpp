@@ -4,6 +4,7 @@
 #include "hip/attention.hpp"
 #include "hip/device.hpp"
 #include "kernels/cache_ops.hpp"
+#include "kernels/dense_ops.hpp"
 
 namespace fp4pa::api {
 
@@ -24,6 +25,7 @@ const Backend kHipBackend{
     .quantize = hip::quantize,
     .dequantize = hip::dequantize,
     .merge_states = hip::merge_states,
+    .dense = &hip::kDenseOps,
 };
 
 }  // namespace fp4pa::api

@@ -20,7 +20,7 @@ Status expand(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t hea
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (std::int64_t row = 0; row < tokens * heads; ++row) {
     for (std::int32_t g = 0; g < head_dim / 32; ++g) {
-      core::expand_group(rows, row / heads, static_cast<std::int32_t>(row % heads), g, out + row * head_dim + g * 32);
+      core::expand_piece(rows, row / heads, static_cast<std::int32_t>(row % heads), g, 0, 32, out + row * head_dim + g * 32);
     }
   }
   return Status::kOk;

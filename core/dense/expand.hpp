@@ -20,12 +20,13 @@ struct Mxfp8Rows {
   std::int64_t scale_head_stride;
 };
 
-/// Group `group` of a row to 32 bf16.
-FP4PA_FN void expand_group(const Mxfp8Rows& rows, std::int64_t token, std::int32_t head, std::int32_t group,
-                           std::uint16_t* out) {
+/// Elements first .. first + count - 1 of group `group` of a row to bf16.
+/// @param out  of the whole group, [32]
+FP4PA_FN void expand_piece(const Mxfp8Rows& rows, std::int64_t token, std::int32_t head, std::int32_t group, int first,
+                           int count, std::uint16_t* out) {
   const std::uint8_t* const codes = rows.codes + token * rows.token_stride + head * rows.head_stride + group * 32;
   const std::uint8_t scale = rows.scales[token * rows.scale_token_stride + head * rows.scale_head_stride + group];
-  for (int i = 0; i < 32; ++i) out[i] = f32_to_bf16(mx_value<E4M3>(codes[i], scale));
+  for (int i = first; i < first + count; ++i) out[i] = f32_to_bf16(mx_value<E4M3>(codes[i], scale));
 }
 
 }  // namespace fp4pa::core
