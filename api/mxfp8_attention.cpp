@@ -16,8 +16,9 @@ namespace {
 
 using api::fail;
 
-/// Query rows per KV head of a sequence from which decoding every code once pays on a GPU: with fewer, K and V are read for
-/// few products, and reading 8 bits beats reading 16; with more, each code would be decoded again for every 16 to 64 rows.
+/// Query rows per KV head of a sequence from which decoding every code once pays. With fewer, K and V are read for few
+/// products, and reading 8 bits beats writing and reading 16; with more, each code is decoded again for every tile of rows (16
+/// on the CPU, where the two cost the same at 32 to 64 rows).
 constexpr std::int64_t kManyQueries = 64;
 
 struct Layout {
@@ -133,15 +134,11 @@ struct Layout {
   return fail(Status::kInvalidArgument, "decode is %d; allowed: 0 (auto), 1 (per_tile), 2 (once)", decode);
 }
 
-/// What kAuto becomes; the back end is known by name only once it has been chosen.
-[[nodiscard]] Status choose_decode(const Mxfp8AttentionConfig& c, Mxfp8Decode* decode) noexcept {
-  *decode = c.decode;
-  if (c.decode != Mxfp8Decode::kAuto) return Status::kOk;
-  const api::Backend* backend = nullptr;
-  if (const Status s = api::find_backend(c.backend, &backend); s != Status::kOk) return s;
+/// What kAuto becomes.
+[[nodiscard]] Mxfp8Decode chosen_decode(const Mxfp8AttentionConfig& c) noexcept {
+  if (c.decode != Mxfp8Decode::kAuto) return c.decode;
   const std::int64_t rows = std::int64_t{c.limits.max_q_len} * (c.num_q_heads / c.num_kv_heads);
-  *decode = !api::runs_on_host(*backend) && rows >= kManyQueries ? Mxfp8Decode::kOnce : Mxfp8Decode::kPerTile;
-  return Status::kOk;
+  return rows >= kManyQueries ? Mxfp8Decode::kOnce : Mxfp8Decode::kPerTile;
 }
 
 }  // namespace
@@ -153,8 +150,7 @@ Status plan_mxfp8_attention(const Mxfp8AttentionConfig& config, Mxfp8AttentionPl
     return s;
   }
   if (const Status s = validate_choices(config); s != Status::kOk) return s;
-  Mxfp8Decode decode{};
-  if (const Status s = choose_decode(config, &decode); s != Status::kOk) return s;
+  const Mxfp8Decode decode = chosen_decode(config);
 
   AttentionConfig paged = api::paged_config(config);
   paged.q_dtype = DType::kBF16;

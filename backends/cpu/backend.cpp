@@ -53,7 +53,7 @@ const Backend kCpuScalarBackend{
     .quantize = cpu::scalar::quantize,
     .dequantize = cpu::scalar::dequantize,
     .merge_states = cpu::merge_states,
-    .dense = &cpu::kDenseOps,
+    .dense = &cpu::kScalarDenseOps,
 };
 
 }  // namespace api

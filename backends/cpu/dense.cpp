@@ -1,6 +1,7 @@
 // The loops around core/dense: what follows a row is inside, rows are divided over the threads.
 #include "backends/cpu/dense.hpp"
 
+#include "backends/cpu/cache_rows.hpp"
 #include "backends/cpu/cache_threads.hpp"
 
 namespace fp4pa::cpu {
@@ -14,16 +15,28 @@ Status fill_tables(const core::DenseLengths& lengths, const core::DenseTables& t
   return Status::kOk;
 }
 
-Status expand(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
-              std::uint16_t* out, const ExecDesc& exec) noexcept {
+/// core::expand_piece, a row at a time.
+Status expand_with(const RowKernels& kernels, const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads,
+                   std::int32_t head_dim, std::uint16_t* out, const ExecDesc& exec) noexcept {
   const int threads = num_threads(exec, tokens * heads, 64);
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (std::int64_t row = 0; row < tokens * heads; ++row) {
-    for (std::int32_t g = 0; g < head_dim / 32; ++g) {
-      core::expand_piece(rows, row / heads, static_cast<std::int32_t>(row % heads), g, 0, 32, out + row * head_dim + g * 32);
-    }
+    const std::int64_t token = row / heads;
+    const std::int64_t head = row % heads;
+    alignas(64) float x[kMaxRow];
+    kernels.decode_mxfp8(rows.codes + token * rows.token_stride + head * rows.head_stride,
+                         rows.scales + token * rows.scale_token_stride + head * rows.scale_head_stride, head_dim, x);
+    kernels.store(x, head_dim, DType::kBF16, out + row * head_dim);
   }
   return Status::kOk;
+}
+Status expand(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
+              std::uint16_t* out, const ExecDesc& exec) noexcept {
+  return expand_with(fastest_rows(), rows, tokens, heads, head_dim, out, exec);
+}
+Status expand_scalar(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
+                     std::uint16_t* out, const ExecDesc& exec) noexcept {
+  return expand_with(kScalarRows, rows, tokens, heads, head_dim, out, exec);
 }
 
 Status centre_keys(const core::KeyMean& m, const ExecDesc& exec) noexcept {
@@ -63,5 +76,6 @@ Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32
 }  // namespace
 
 const api::DenseOps kDenseOps{fill_tables, expand, centre_keys, restore_lse};
+const api::DenseOps kScalarDenseOps{fill_tables, expand_scalar, centre_keys, restore_lse};
 
 }  // namespace fp4pa::cpu

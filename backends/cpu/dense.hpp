@@ -6,5 +6,6 @@
 namespace fp4pa::cpu {
 
 extern const api::DenseOps kDenseOps;
+extern const api::DenseOps kScalarDenseOps;
 
 }  // namespace fp4pa::cpu

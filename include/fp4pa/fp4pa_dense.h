@@ -115,7 +115,7 @@ typedef struct fp4pa_mxfp8_tensor {
 /* Where K and V are decoded; the values are the same. */
 typedef int32_t fp4pa_mxfp8_decode;
 enum {
-  FP4PA_MXFP8_AUTO = 0,     /* CPU: per tile; GPU: once where at least 64 query rows share the keys of a sequence */
+  FP4PA_MXFP8_AUTO = 0,     /* once where max_q_len * num_q_heads / num_kv_heads, the rows that share a key, is at least 64 */
   FP4PA_MXFP8_PER_TILE = 1, /* by the kernel, each time a tile is read */
   FP4PA_MXFP8_ONCE = 2      /* to bf16 in the workspace before the attention */
 };

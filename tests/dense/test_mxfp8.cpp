@@ -338,6 +338,15 @@ TEST_CASE("mxfp8: strides, outputs in f16 and bf16, empty sequences") {
   }
 }
 
+TEST_CASE("mxfp8: many query rows decode once, few per tile") {
+  for (const auto& [q_len, decode] : {std::pair{31, Mxfp8Decode::kPerTile}, {32, Mxfp8Decode::kOnce}}) {
+    Mxfp8Call call({{q_len}, {40}, 4, 2, 64, true, 0.0f});
+    REQUIRE(call.run(kTargets[0].backend) == Status::kOk);
+    CHECK(call.plan.decode() == decode);
+    CHECK(call.out.error(call.want()).o <= kTargets[0].o_bound);
+  }
+}
+
 TEST_CASE("mxfp8: bad input is refused by name, and nothing is written") {
   const char* const backend = kTargets[0].backend;
   const auto plan_with = [&](auto&& change) {
