@@ -62,7 +62,6 @@ std::vector<Variant> suite(std::int32_t head_dim, std::int32_t page_size, std::i
     add(F::kFp8E4m3, F::kNvfp4, plain, four, w);
   }
   add(F::kFp8E4m3, F::kFp8E4m3, plain, six, window);
-  add(F::kMxfp8, F::kMxfp8, plain, six, 0);
   return rows;
 }
 
