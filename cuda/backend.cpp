@@ -7,6 +7,11 @@
 #include "kernels/dense_ops.hpp"
 
 namespace fp4pa::api {
+namespace {
+
+constexpr DenseOps kDenseOps{cuda::fill_dense_tables, cuda::expand_mxfp8, cuda::centre_keys, cuda::restore_lse};
+
+}  // namespace
 
 const Backend kCudaBackend{
     .name = "cuda",
@@ -20,7 +25,7 @@ const Backend kCudaBackend{
     .quantize = cuda::quantize,
     .dequantize = cuda::dequantize,
     .merge_states = cuda::merge_states,
-    .dense = &cuda::kDenseOps,
+    .dense = &kDenseOps,
 };
 
 }  // namespace fp4pa::api

@@ -7,6 +7,11 @@
 #include "kernels/dense_ops.hpp"
 
 namespace fp4pa::api {
+namespace {
+
+constexpr DenseOps kDenseOps{hip::fill_dense_tables, hip::expand_mxfp8, hip::centre_keys, hip::restore_lse};
+
+}  // namespace
 
 const Backend kHipBackend{
     .name = "hip",
@@ -25,7 +30,7 @@ const Backend kHipBackend{
     .quantize = hip::quantize,
     .dequantize = hip::dequantize,
     .merge_states = hip::merge_states,
-    .dense = &hip::kDenseOps,
+    .dense = &kDenseOps,
 };
 
 }  // namespace fp4pa::api

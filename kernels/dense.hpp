@@ -25,7 +25,7 @@ struct TableArgs {
   core::DenseTables tables;
   std::int64_t blocks;
 };
-FP4PA_KERNEL(fill_dense_tables, kDenseThreads, TableArgs args) {
+FP4PA_KERNEL(fill_table_entries, kDenseThreads, TableArgs args) {
   for_each_entry(args.tables.entries(args.lengths), args.blocks,
                  [&](std::int64_t i) { core::fill_tables(args.lengths, args.tables, i); });
 }
@@ -39,7 +39,7 @@ struct ExpandArgs {
   std::int64_t blocks;
 };
 /// Eight threads a group: each turns four codes into eight bytes.
-FP4PA_KERNEL(expand_mxfp8, kDenseThreads, ExpandArgs args) {
+FP4PA_KERNEL(expand_groups, kDenseThreads, ExpandArgs args) {
   for_each_entry(args.groups * 8, args.blocks, [&](std::int64_t i) {
     const std::int64_t group = i / 8;
     const std::int64_t row = group / args.row_groups;
@@ -87,39 +87,34 @@ FP4PA_KERNEL(restore_lse_rows, kDenseThreads, RestoreArgs args) {
   });
 }
 
-namespace dense {
-
-inline Status fill_tables(const core::DenseLengths& lengths, const core::DenseTables& tables, const ExecDesc& exec) noexcept {
+Status fill_dense_tables(const core::DenseLengths& lengths, const core::DenseTables& tables, const ExecDesc& exec) noexcept {
   const TableArgs args{lengths, tables, dense_blocks(tables.entries(lengths))};
-  return launch(fill_dense_tables, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching a dense call's tables");
+  return launch(fill_table_entries, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching a dense call's tables");
 }
 
-inline Status expand(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
-                     std::uint16_t* out, const ExecDesc& exec) noexcept {
+Status expand_mxfp8(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
+                    std::uint16_t* out, const ExecDesc& exec) noexcept {
   const std::int64_t groups = tokens * heads * (head_dim / 32);
   const ExpandArgs args{rows, groups, heads, head_dim / 32, out, dense_blocks(groups * 8)};
-  return launch(expand_mxfp8, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching the expansion of MXFP8");
+  return launch(expand_groups, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching the expansion of MXFP8");
 }
 
-inline Status launch_mean(void (*kernel)(MeanArgs), const core::KeyMean& m, std::int64_t rows, const ExecDesc& exec) noexcept {
+[[nodiscard]] inline Status launch_mean(void (*kernel)(MeanArgs), const core::KeyMean& m, std::int64_t rows,
+                                        const ExecDesc& exec) noexcept {
   const MeanArgs args{m, rows, dense_blocks(rows * m.heads * m.head_dim)};
   return launch(kernel, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching K smoothing");
 }
-inline Status centre_keys(const core::KeyMean& m, const ExecDesc& exec) noexcept {
+Status centre_keys(const core::KeyMean& m, const ExecDesc& exec) noexcept {
   const std::int64_t chunks = core::mean_chunks(m.lengths.kv_tokens, m.lengths.batch);
   if (const Status s = launch_mean(sum_key_chunks, m, chunks, exec); s != Status::kOk) return s;
   if (const Status s = launch_mean(finish_key_means, m, m.lengths.batch, exec); s != Status::kOk) return s;
   return launch_mean(subtract_key_means, m, m.lengths.kv_tokens, exec);
 }
 
-inline Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32_t num_q_heads, float sm_scale, float* lse,
-                          const ExecDesc& exec) noexcept {
+Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32_t num_q_heads, float sm_scale, float* lse,
+                   const ExecDesc& exec) noexcept {
   const RestoreArgs args{m, q, num_q_heads, sm_scale, lse, dense_blocks(std::int64_t{m.lengths.q_tokens} * num_q_heads)};
   return launch(restore_lse_rows, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching the LSE of K smoothing");
 }
-
-}  // namespace dense
-
-const api::DenseOps kDenseOps{dense::fill_tables, dense::expand, dense::centre_keys, dense::restore_lse};
 
 }  // namespace fp4pa::FP4PA_GPU
