@@ -59,7 +59,8 @@ void read_common(const C& c, Config& config) noexcept {
 }
 template <class C, class Args>
 [[nodiscard]] Status read_common_args(const C& c, Args& args) noexcept {
-  if (c.reserved != 0) return fail(Status::kInvalidArgument, "reserved is %d; allowed: 0", static_cast<int>(c.reserved));
+  if (c.reserved != 0)
+    return fail(Status::kInvalidArgument, "reserved is %d; allowed: 0", static_cast<int>(c.reserved));
   args.o = c.o;
   args.o_token_stride = c.o_token_stride;
   args.o_head_stride = c.o_head_stride;
@@ -89,7 +90,8 @@ template <class C, class Args>
   return Status::kOk;
 }
 
-[[nodiscard]] Status from_c(const fp4pa_dense_plan& plan, const fp4pa_dense_args* in, fp4pa::DenseAttentionArgs* out) noexcept {
+[[nodiscard]] Status from_c(const fp4pa_dense_plan& plan, const fp4pa_dense_args* in,
+                            fp4pa::DenseAttentionArgs* out) noexcept {
   fp4pa_dense_args c{};
   if (const Status s = read_struct("args", in, &c); s != Status::kOk) return s;
   const DType dtype = plan.plan.config().kv_dtype;
@@ -104,7 +106,8 @@ template <class C, class Args>
 [[nodiscard]] Status from_c(const fp4pa_mxfp8_config* in, fp4pa::Mxfp8AttentionConfig* out) noexcept {
   fp4pa_mxfp8_config c = default_mxfp8_config();
   if (const Status s = read_struct("config", in, &c); s != Status::kOk) return s;
-  if (c.reserved != 0) return fail(Status::kInvalidArgument, "reserved is %d; allowed: 0", static_cast<int>(c.reserved));
+  if (c.reserved != 0)
+    return fail(Status::kInvalidArgument, "reserved is %d; allowed: 0", static_cast<int>(c.reserved));
   read_common(c, *out);
   out->scale_layout = static_cast<fp4pa::ScaleLayout>(c.scale_layout);
   out->decode = static_cast<fp4pa::Mxfp8Decode>(c.decode);
@@ -130,7 +133,8 @@ template <class C, class Args>
 
 /// @param make  plan_dense_attention or plan_mxfp8_attention
 template <class Handle, class CConfig, class Config, class Plan>
-[[nodiscard]] fp4pa_status create(const CConfig* config, Handle** plan, Status (*make)(const Config&, Plan*) noexcept) noexcept {
+[[nodiscard]] fp4pa_status create(const CConfig* config, Handle** plan,
+                                  Status (*make)(const Config&, Plan*) noexcept) noexcept {
   if (plan == nullptr) return code(fail(Status::kNullPointer, "plan is null"));
   Config wanted;
   if (const Status s = from_c(config, &wanted); s != Status::kOk) return code(s);
@@ -162,7 +166,9 @@ void fp4pa_dense_plan_destroy(fp4pa_dense_plan* plan) { delete plan; }
 size_t fp4pa_dense_plan_workspace_bytes(const fp4pa_dense_plan* plan) {
   return plan == nullptr ? 0 : plan->plan.workspace_bytes();
 }
-const char* fp4pa_dense_plan_backend(const fp4pa_dense_plan* plan) { return plan == nullptr ? "" : plan->plan.backend(); }
+const char* fp4pa_dense_plan_backend(const fp4pa_dense_plan* plan) {
+  return plan == nullptr ? "" : plan->plan.backend();
+}
 
 fp4pa_status fp4pa_dense_run(const fp4pa_dense_plan* plan, const fp4pa_dense_args* args) {
   if (plan == nullptr) return code(fail(Status::kNullPointer, "plan is null"));
@@ -178,7 +184,9 @@ void fp4pa_mxfp8_plan_destroy(fp4pa_mxfp8_plan* plan) { delete plan; }
 size_t fp4pa_mxfp8_plan_workspace_bytes(const fp4pa_mxfp8_plan* plan) {
   return plan == nullptr ? 0 : plan->plan.workspace_bytes();
 }
-const char* fp4pa_mxfp8_plan_backend(const fp4pa_mxfp8_plan* plan) { return plan == nullptr ? "" : plan->plan.backend(); }
+const char* fp4pa_mxfp8_plan_backend(const fp4pa_mxfp8_plan* plan) {
+  return plan == nullptr ? "" : plan->plan.backend();
+}
 
 fp4pa_status fp4pa_mxfp8_run(const fp4pa_mxfp8_plan* plan, const fp4pa_mxfp8_args* args) {
   if (plan == nullptr) return code(fail(Status::kNullPointer, "plan is null"));

@@ -30,16 +30,19 @@ struct Side {
   }
   if (side.indptr == nullptr) {
     if (side.tokens % batch != 0) {
-      return fail(Status::kInvalidSize, "%s is %" PRId32 " with batch %" PRId32 " and no %s; allowed: multiples of batch",
-                  side.tokens_name, side.tokens, batch, side.indptr_name);
+      return fail(Status::kInvalidSize,
+                  "%s is %" PRId32 " with batch %" PRId32 " and no %s; allowed: multiples of batch", side.tokens_name,
+                  side.tokens, batch, side.indptr_name);
     }
     if (side.tokens / batch > side.max_len) {
-      return fail(Status::kPlanMismatch, "%s is %" PRId32 ", %" PRId32 " a sequence; allowed: up to the plan's %" PRId32,
-                  side.tokens_name, side.tokens, side.tokens / batch, side.max_len);
+      return fail(Status::kPlanMismatch,
+                  "%s is %" PRId32 ", %" PRId32 " a sequence; allowed: up to the plan's %" PRId32, side.tokens_name,
+                  side.tokens, side.tokens / batch, side.max_len);
     }
     return Status::kOk;
   }
-  if (const Status s = validate_pointer(side.indptr_name, side.indptr, alignof(std::int32_t)); s != Status::kOk) return s;
+  if (const Status s = validate_pointer(side.indptr_name, side.indptr, alignof(std::int32_t)); s != Status::kOk)
+    return s;
   if (!on_host) return Status::kOk;
   if (side.indptr[0] != 0) {
     return fail(Status::kInvalidIndptr, "%s[0] is %" PRId32 "; it must be 0", side.indptr_name, side.indptr[0]);
@@ -51,8 +54,9 @@ struct Side {
                   side.indptr_name, b + 1, side.indptr[b + 1], side.indptr[b]);
     }
     if (len > side.max_len) {
-      return fail(Status::kPlanMismatch, "sequence %" PRId32 " has %" PRId64 " rows by %s; allowed: up to the plan's %" PRId32,
-                  b, len, side.indptr_name, side.max_len);
+      return fail(Status::kPlanMismatch,
+                  "sequence %" PRId32 " has %" PRId64 " rows by %s; allowed: up to the plan's %" PRId32, b, len,
+                  side.indptr_name, side.max_len);
     }
   }
   if (side.indptr[batch] != side.tokens) {
@@ -81,8 +85,13 @@ TableParts TableParts::cut(WorkspaceParts& parts, const DenseLimits& limits, std
 core::DenseTables TableParts::tables(void* workspace, std::int64_t num_pages) const noexcept {
   auto* const base = static_cast<std::uint8_t*>(workspace);
   const auto at = [base](std::size_t offset) { return reinterpret_cast<std::int32_t*>(base + offset); };
-  return {at(qo_indptr), at(seq_lens), at(kv_indptr), at(page_ids),
-          has_slots ? reinterpret_cast<std::int64_t*>(base + slots) : nullptr, page_size, num_pages};
+  return {at(qo_indptr),
+          at(seq_lens),
+          at(kv_indptr),
+          at(page_ids),
+          has_slots ? reinterpret_cast<std::int64_t*>(base + slots) : nullptr,
+          page_size,
+          num_pages};
 }
 
 Status validate_limits(const DenseLimits& limits, std::int32_t head_dim, std::int32_t num_q_heads,
@@ -96,8 +105,8 @@ Status validate_limits(const DenseLimits& limits, std::int32_t head_dim, std::in
     return fail(Status::kInvalidSize, "max_kv_tokens is %" PRId32 "; allowed: 0 to %d", limits.max_kv_tokens, 1 << 30);
   }
   if (limits.max_kv_len > limits.max_kv_tokens) {
-    return fail(Status::kInvalidSize, "max_kv_len is %" PRId32 "; allowed: 0 to max_kv_tokens %" PRId32, limits.max_kv_len,
-                limits.max_kv_tokens);
+    return fail(Status::kInvalidSize, "max_kv_len is %" PRId32 "; allowed: 0 to max_kv_tokens %" PRId32,
+                limits.max_kv_len, limits.max_kv_tokens);
   }
   return Status::kOk;
 }

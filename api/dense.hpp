@@ -95,7 +95,8 @@ template <class Config>
 
 /// The paged call's arguments over `tables`.
 template <class Args>
-[[nodiscard]] AttentionArgs paged_args(const Args& a, const core::DenseTables& tables, std::size_t attention_bytes) noexcept {
+[[nodiscard]] AttentionArgs paged_args(const Args& a, const core::DenseTables& tables,
+                                       std::size_t attention_bytes) noexcept {
   AttentionArgs p;
   p.o = a.o;
   p.o_token_stride = a.o_token_stride;

@@ -48,7 +48,8 @@ struct Layout {
 
 [[nodiscard]] Layout layout_of(const DenseAttentionConfig& c, std::size_t attention_bytes) noexcept {
   const KvCacheDesc cache = cache_of(c);
-  const auto row_bytes = static_cast<std::size_t>(c.num_kv_heads) * static_cast<std::size_t>(c.head_dim) * sizeof(float);
+  const auto row_bytes =
+      static_cast<std::size_t>(c.num_kv_heads) * static_cast<std::size_t>(c.head_dim) * sizeof(float);
   api::WorkspaceParts parts;
   (void)parts.add(attention_bytes);
   Layout l{};
@@ -58,7 +59,8 @@ struct Layout {
   l.v_codes = parts.add(static_cast<std::size_t>(dense_data_bytes(cache, cache.v)));
   l.v_scales = parts.add(static_cast<std::size_t>(dense_scale_bytes(cache, cache.v)));
   if (c.smooth_k) {
-    l.mean_sums = parts.add(row_bytes * static_cast<std::size_t>(core::mean_chunks(c.limits.max_kv_tokens, c.limits.max_batch)));
+    l.mean_sums =
+        parts.add(row_bytes * static_cast<std::size_t>(core::mean_chunks(c.limits.max_kv_tokens, c.limits.max_batch)));
     l.mean = parts.add(row_bytes * static_cast<std::size_t>(c.limits.max_batch));
     l.centred = parts.add(row_bytes * static_cast<std::size_t>(c.limits.max_kv_tokens));
   }
@@ -107,8 +109,10 @@ Status run_dense_attention(const DenseAttentionPlan& plan, const DenseAttentionA
   const DenseAttentionConfig& c = plan.config();
   const AttentionPlan& attention = DensePlanAccess::attention(plan);
   const api::Backend* const backend = api::backend_of(attention);
-  if (backend == nullptr) return fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::plan_dense_attention first");
-  if (const Status s = api::validate_batch(args.rows, c.limits, api::runs_on_host(*backend)); s != Status::kOk) return s;
+  if (backend == nullptr)
+    return fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::plan_dense_attention first");
+  if (const Status s = api::validate_batch(args.rows, c.limits, api::runs_on_host(*backend)); s != Status::kOk)
+    return s;
   if (args.rows.batch == 0 || args.rows.q_tokens == 0) return Status::kOk;
   if (const Status s = api::validate_workspace(args.workspace, args.workspace_bytes, plan.workspace_bytes());
       s != Status::kOk) {
@@ -156,7 +160,8 @@ Status run_dense_attention(const DenseAttentionPlan& plan, const DenseAttentionA
   if (const Status s = api::run_on(attention, cache, paged); s != Status::kOk) return s;
   if (!c.smooth_k || args.lse == nullptr || args.rows.kv_tokens == 0) return Status::kOk;
   const std::int64_t q_head = args.q_head_stride != 0 ? args.q_head_stride : c.head_dim;
-  const std::int64_t q_token = args.q_token_stride != 0 ? args.q_token_stride : std::int64_t{c.num_q_heads} * c.head_dim;
+  const std::int64_t q_token =
+      args.q_token_stride != 0 ? args.q_token_stride : std::int64_t{c.num_q_heads} * c.head_dim;
   const float sm_scale = c.sm_scale != 0.0f ? c.sm_scale : 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   return backend->dense->restore_lse(mean, head_tensor(args.q, c.q_dtype, q_token, q_head), c.num_q_heads, sm_scale,
                                      args.lse, exec);

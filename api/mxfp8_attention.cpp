@@ -17,8 +17,8 @@ namespace {
 using api::fail;
 
 /// Query rows per KV head of a sequence from which decoding every code once pays. With fewer, K and V are read for few
-/// products, and reading 8 bits beats writing and reading 16; with more, each code is decoded again for every tile of rows (16
-/// on the CPU, where the two cost the same at 32 to 64 rows).
+/// products, and reading 8 bits beats writing and reading 16; with more, each code is decoded again for every tile of
+/// rows (16 on the CPU, where the two cost the same at 32 to 64 rows).
 constexpr std::int64_t kManyQueries = 64;
 
 struct Layout {
@@ -32,7 +32,8 @@ struct Layout {
   return std::int64_t{c.num_kv_heads} * c.head_dim;
 }
 
-[[nodiscard]] Layout layout_of(const Mxfp8AttentionConfig& c, Mxfp8Decode decode, std::size_t attention_bytes) noexcept {
+[[nodiscard]] Layout layout_of(const Mxfp8AttentionConfig& c, Mxfp8Decode decode,
+                               std::size_t attention_bytes) noexcept {
   const auto bf16_bytes = [&c](std::int64_t tokens, std::int64_t heads) {
     return static_cast<std::size_t>(tokens * heads * c.head_dim) * sizeof(std::uint16_t);
   };
@@ -64,18 +65,19 @@ struct Layout {
                                       std::int64_t alignment) noexcept {
   for (const api::StridedDim& dim : dims) {
     if (dim.stride_bytes >= 0 && dim.stride_bytes % alignment == 0) continue;
-    return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 "; allowed: 0 (dense) or a positive multiple of %" PRId64, name,
-                dim.name, dim.stride_bytes, alignment);
+    return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 "; allowed: 0 (dense) or a positive multiple of %" PRId64,
+                name, dim.name, dim.stride_bytes, alignment);
   }
   const api::StrideCheck check = api::check_strides(dims, row_bytes);
   if (!check.disjoint) {
     return fail(Status::kInvalidStrides,
-                "%s.%s is %" PRId64 ", so that rows of %" PRId64 " bytes overlap; allowed: 0 (dense) or at least %" PRId64, name,
-                check.dim->name, check.dim->stride_bytes, row_bytes, check.needed_bytes);
+                "%s.%s is %" PRId64 ", so that rows of %" PRId64
+                " bytes overlap; allowed: 0 (dense) or at least %" PRId64,
+                name, check.dim->name, check.dim->stride_bytes, row_bytes, check.needed_bytes);
   }
   if (check.span_bytes < api::kSaturated / 4) return Status::kOk;
-  return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 ", which leaves the address space; allowed: spans that fit", name,
-              dims[0].name, dims[0].stride_bytes);
+  return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 ", which leaves the address space; allowed: spans that fit",
+              name, dims[0].name, dims[0].stride_bytes);
 }
 
 /// @param t  with its strides written out
@@ -86,14 +88,14 @@ struct Layout {
   if (const Status s = api::validate_pointer(field, t.codes, 16); s != Status::kOk) return s;
   std::snprintf(field, sizeof field, "%s.scales", name);
   if (const Status s = api::validate_pointer(field, t.scales, 1); s != Status::kOk) return s;
-  if (const Status s = validate_strides(name, {{{"token_stride", tokens, t.token_stride}, {"head_stride", heads, t.head_stride}}},
-                                        head_dim, 16);
+  if (const Status s = validate_strides(
+          name, {{{"token_stride", tokens, t.token_stride}, {"head_stride", heads, t.head_stride}}}, head_dim, 16);
       s != Status::kOk) {
     return s;
   }
-  return validate_strides(name, {{{"scale_token_stride", tokens, t.scale_token_stride},
-                                  {"scale_head_stride", heads, t.scale_head_stride}}},
-                          head_dim / 32, 1);
+  return validate_strides(
+      name, {{{"scale_token_stride", tokens, t.scale_token_stride}, {"scale_head_stride", heads, t.scale_head_stride}}},
+      head_dim / 32, 1);
 }
 
 [[nodiscard]] core::Mxfp8Rows rows_of(const Mxfp8Tensor& t) noexcept {
@@ -126,11 +128,12 @@ struct Layout {
 
 [[nodiscard]] Status validate_choices(const Mxfp8AttentionConfig& c) noexcept {
   if (c.scale_layout != ScaleLayout::kLinear) {
-    return fail(Status::kUnsupportedFormat, "scale_layout is %d%s; allowed: 0 (linear)", static_cast<int>(c.scale_layout),
-                c.scale_layout == ScaleLayout::kBlocked ? " (blocked_128x4)" : "");
+    return fail(Status::kUnsupportedFormat, "scale_layout is %d%s; allowed: 0 (linear)",
+                static_cast<int>(c.scale_layout), c.scale_layout == ScaleLayout::kBlocked ? " (blocked_128x4)" : "");
   }
   const int decode = static_cast<int>(c.decode);
-  if (decode >= static_cast<int>(Mxfp8Decode::kAuto) && decode <= static_cast<int>(Mxfp8Decode::kOnce)) return Status::kOk;
+  if (decode >= static_cast<int>(Mxfp8Decode::kAuto) && decode <= static_cast<int>(Mxfp8Decode::kOnce))
+    return Status::kOk;
   return fail(Status::kInvalidArgument, "decode is %d; allowed: 0 (auto), 1 (per_tile), 2 (once)", decode);
 }
 
@@ -156,7 +159,8 @@ Status plan_mxfp8_attention(const Mxfp8AttentionConfig& config, Mxfp8AttentionPl
   paged.q_dtype = DType::kBF16;
   paged.cache.page_size = 1;
   paged.cache.num_pages = core::dense_pages(config.limits.max_kv_tokens, config.limits.max_batch, 1);
-  const Mxfp8Tensor any = with_strides({api::memory_to_come(), 0, 0, api::memory_to_come(), 0, 0}, config.num_kv_heads, config.head_dim);
+  const Mxfp8Tensor any =
+      with_strides({api::memory_to_come(), 0, 0, api::memory_to_come(), 0, 0}, config.num_kv_heads, config.head_dim);
   paged.cache.k = paged.cache.v =
       decode == Mxfp8Decode::kOnce ? expanded(config, api::memory_to_come()) : in_place(any);
   AttentionPlan attention;
@@ -170,8 +174,10 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
   const Mxfp8AttentionConfig& c = plan.config();
   const AttentionPlan& attention = DensePlanAccess::attention(plan);
   const api::Backend* const backend = api::backend_of(attention);
-  if (backend == nullptr) return fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::plan_mxfp8_attention first");
-  if (const Status s = api::validate_batch(args.rows, c.limits, api::runs_on_host(*backend)); s != Status::kOk) return s;
+  if (backend == nullptr)
+    return fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::plan_mxfp8_attention first");
+  if (const Status s = api::validate_batch(args.rows, c.limits, api::runs_on_host(*backend)); s != Status::kOk)
+    return s;
   if (args.rows.batch == 0 || args.rows.q_tokens == 0) return Status::kOk;
   if (const Status s = api::validate_workspace(args.workspace, args.workspace_bytes, plan.workspace_bytes());
       s != Status::kOk) {
@@ -204,9 +210,11 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
 
   const ExecDesc exec{nullptr, args.stream, c.num_threads};
   const auto expand = [&](const Mxfp8Tensor& t, std::int32_t tokens, std::int32_t heads, std::size_t to) {
-    return backend->dense->expand(rows_of(t), tokens, heads, c.head_dim, reinterpret_cast<std::uint16_t*>(base + to), exec);
+    return backend->dense->expand(rows_of(t), tokens, heads, c.head_dim, reinterpret_cast<std::uint16_t*>(base + to),
+                                  exec);
   };
-  if (const Status s = backend->dense->fill_tables(api::lengths_of(args.rows), tables, exec); s != Status::kOk) return s;
+  if (const Status s = backend->dense->fill_tables(api::lengths_of(args.rows), tables, exec); s != Status::kOk)
+    return s;
   if (const Status s = expand(q, q_tokens, c.num_q_heads, layout.q); s != Status::kOk) return s;
   if (once && kv_tokens > 0) {
     if (const Status s = expand(k, kv_tokens, c.num_kv_heads, layout.k); s != Status::kOk) return s;

@@ -12,7 +12,8 @@ namespace fp4pa::api {
 [[nodiscard]] const Backend* backend_of(const AttentionPlan& plan) noexcept;
 
 /// Checks a run of `plan` over `cache` in the place of its own: same shape, other memory.
-[[nodiscard]] Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept;
+[[nodiscard]] Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache,
+                                  const AttentionArgs& args) noexcept;
 /// @pre validate_run passed
 [[nodiscard]] Status run_on(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept;
 

@@ -17,7 +17,8 @@ constexpr int kDenseThreads = 128;
 /// Calls f(i) for this thread's share of [0, n).
 template <class F>
 FP4PA_DEVICE inline void for_each_entry(std::int64_t n, std::int64_t blocks, F&& f) {
-  for (std::int64_t i = std::int64_t{block_id()} * kDenseThreads + thread_id(); i < n; i += blocks * kDenseThreads) f(i);
+  for (std::int64_t i = std::int64_t{block_id()} * kDenseThreads + thread_id(); i < n; i += blocks * kDenseThreads)
+    f(i);
 }
 
 struct TableArgs {
@@ -44,7 +45,8 @@ FP4PA_KERNEL(expand_groups, kDenseThreads, ExpandArgs args) {
     const std::int64_t group = i / 8;
     const std::int64_t row = group / args.row_groups;
     core::expand_piece(args.rows, row / args.heads, static_cast<std::int32_t>(row % args.heads),
-                       static_cast<std::int32_t>(group % args.row_groups), static_cast<int>(i % 8) * 4, 4, args.out + group * 32);
+                       static_cast<std::int32_t>(group % args.row_groups), static_cast<int>(i % 8) * 4, 4,
+                       args.out + group * 32);
   });
 }
 
@@ -63,13 +65,19 @@ FP4PA_DEVICE inline void for_each_dim(const MeanArgs& args, F&& f) {
   });
 }
 FP4PA_KERNEL(sum_key_chunks, kDenseThreads, MeanArgs args) {
-  for_each_dim(args, [](const core::KeyMean& m, std::int32_t i, std::int32_t head, std::int32_t d) { core::sum_chunk(m, i, head, d); });
+  for_each_dim(args, [](const core::KeyMean& m, std::int32_t i, std::int32_t head, std::int32_t d) {
+    core::sum_chunk(m, i, head, d);
+  });
 }
 FP4PA_KERNEL(finish_key_means, kDenseThreads, MeanArgs args) {
-  for_each_dim(args, [](const core::KeyMean& m, std::int32_t i, std::int32_t head, std::int32_t d) { core::finish_mean(m, i, head, d); });
+  for_each_dim(args, [](const core::KeyMean& m, std::int32_t i, std::int32_t head, std::int32_t d) {
+    core::finish_mean(m, i, head, d);
+  });
 }
 FP4PA_KERNEL(subtract_key_means, kDenseThreads, MeanArgs args) {
-  for_each_dim(args, [](const core::KeyMean& m, std::int32_t i, std::int32_t head, std::int32_t d) { core::centre_key(m, i, head, d); });
+  for_each_dim(args, [](const core::KeyMean& m, std::int32_t i, std::int32_t head, std::int32_t d) {
+    core::centre_key(m, i, head, d);
+  });
 }
 
 struct RestoreArgs {
@@ -82,21 +90,24 @@ struct RestoreArgs {
 };
 FP4PA_KERNEL(restore_lse_rows, kDenseThreads, RestoreArgs args) {
   for_each_entry(std::int64_t{args.mean.lengths.q_tokens} * args.num_q_heads, args.blocks, [&](std::int64_t i) {
-    core::restore_lse(args.mean, args.q, args.num_q_heads, args.sm_scale, args.lse, static_cast<std::int32_t>(i / args.num_q_heads),
-                      static_cast<std::int32_t>(i % args.num_q_heads));
+    core::restore_lse(args.mean, args.q, args.num_q_heads, args.sm_scale, args.lse,
+                      static_cast<std::int32_t>(i / args.num_q_heads), static_cast<std::int32_t>(i % args.num_q_heads));
   });
 }
 
-Status fill_dense_tables(const core::DenseLengths& lengths, const core::DenseTables& tables, const ExecDesc& exec) noexcept {
+Status fill_dense_tables(const core::DenseLengths& lengths, const core::DenseTables& tables,
+                         const ExecDesc& exec) noexcept {
   const TableArgs args{lengths, tables, dense_blocks(tables.entries(lengths))};
-  return launch(fill_table_entries, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching a dense call's tables");
+  return launch(fill_table_entries, grid(args.blocks), kDenseThreads, 0, exec.stream, args,
+                "launching a dense call's tables");
 }
 
 Status expand_mxfp8(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
                     std::uint16_t* out, const ExecDesc& exec) noexcept {
   const std::int64_t groups = tokens * heads * (head_dim / 32);
   const ExpandArgs args{rows, groups, heads, head_dim / 32, out, dense_blocks(groups * 8)};
-  return launch(expand_groups, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching the expansion of MXFP8");
+  return launch(expand_groups, grid(args.blocks), kDenseThreads, 0, exec.stream, args,
+                "launching the expansion of MXFP8");
 }
 
 [[nodiscard]] inline Status launch_mean(void (*kernel)(MeanArgs), const core::KeyMean& m, std::int64_t rows,
@@ -111,10 +122,12 @@ Status centre_keys(const core::KeyMean& m, const ExecDesc& exec) noexcept {
   return launch_mean(subtract_key_means, m, m.lengths.kv_tokens, exec);
 }
 
-Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32_t num_q_heads, float sm_scale, float* lse,
-                   const ExecDesc& exec) noexcept {
-  const RestoreArgs args{m, q, num_q_heads, sm_scale, lse, dense_blocks(std::int64_t{m.lengths.q_tokens} * num_q_heads)};
-  return launch(restore_lse_rows, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching the LSE of K smoothing");
+Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32_t num_q_heads, float sm_scale,
+                   float* lse, const ExecDesc& exec) noexcept {
+  const RestoreArgs args{m,        q,   num_q_heads,
+                         sm_scale, lse, dense_blocks(std::int64_t{m.lengths.q_tokens} * num_q_heads)};
+  return launch(restore_lse_rows, grid(args.blocks), kDenseThreads, 0, exec.stream, args,
+                "launching the LSE of K smoothing");
 }
 
 }  // namespace fp4pa::FP4PA_GPU

@@ -61,8 +61,8 @@ Status centre_keys(const core::KeyMean& m, const ExecDesc& exec) noexcept {
   return Status::kOk;
 }
 
-Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32_t num_q_heads, float sm_scale, float* lse,
-                   const ExecDesc& exec) noexcept {
+Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32_t num_q_heads, float sm_scale,
+                   float* lse, const ExecDesc& exec) noexcept {
   const std::int64_t rows = std::int64_t{m.lengths.q_tokens} * num_q_heads;
   const int threads = num_threads(exec, rows, 64);
 #pragma omp parallel for num_threads(threads) schedule(static)

@@ -1,5 +1,5 @@
-// MXFP8 rows to bf16: E4M3 has four significant bits and a power of two only moves them, so that the values are the same
-// (but for magnitudes below 2^-126, of which bf16 keeps multiples of 2^-133).
+// MXFP8 rows to bf16: E4M3 has four significant bits and a power of two only moves them, so that the values are the
+// same (but for magnitudes below 2^-126, of which bf16 keeps multiples of 2^-133).
 #pragma once
 
 #include <cstdint>

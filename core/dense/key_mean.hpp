@@ -1,10 +1,11 @@
 // K smoothing: the mean of a sequence's keys, taken from every key before it is quantised.
 //
-// Keys of a head tend to share a large component, which uses up a 4-bit format's range and says nothing: q.(k - m) differs
-// from q.k by q.m, the same for all keys of a row, and softmax does not see it. Only LSE does, and gets scale * q.m back.
+// Keys of a head tend to share a large component, which uses up a 4-bit format's range and says nothing: q.(k - m)
+// differs from q.k by q.m, the same for all keys of a row, and softmax does not see it. Only LSE does, and gets scale *
+// q.m back.
 //
-// Any m is right as long as it is the same one everywhere; it is summed in chunks of tokens and a fixed order, so that it is
-// the same from run to run and on every device (additions and one division, nothing to fuse).
+// Any m is right as long as it is the same one everywhere; it is summed in chunks of tokens and a fixed order, so that
+// it is the same from run to run and on every device (additions and one division, nothing to fuse).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ inline constexpr std::int32_t kMeanChunk = 256;
 
 [[nodiscard]] FP4PA_FN float load_element(const HeadTensor& x, std::int64_t token, std::int32_t head, std::int32_t d) {
   float value = 0.0f;
-  load_plain_row(element_address(x.data, x.dtype, token * x.token_stride + head * x.head_stride + d), x.dtype, 1, &value);
+  load_plain_row(element_address(x.data, x.dtype, token * x.token_stride + head * x.head_stride + d), x.dtype, 1,
+                 &value);
   return value;
 }
 

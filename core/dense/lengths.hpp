@@ -1,9 +1,9 @@
-// A dense batch: sequences packed behind each other along the token dimension of Q and of K and V, and the tables that make
-// a paged call of it.
+// A dense batch: sequences packed behind each other along the token dimension of Q and of K and V, and the tables that
+// make a paged call of it.
 //
-// Contiguous keys are a paged cache whose pages follow each other: page p of sequence b is page first_page(b) + p. With one
-// token a page that describes the caller's own memory as it lies. With larger pages (keys that the library writes itself)
-// every sequence begins a page; first_page then needs no prefix sum, because
+// Contiguous keys are a paged cache whose pages follow each other: page p of sequence b is page first_page(b) + p. With
+// one token a page that describes the caller's own memory as it lies. With larger pages (keys that the library writes
+// itself) every sequence begins a page; first_page then needs no prefix sum, because
 //   floor(begin[b + 1] / page) + 1 >= floor(begin[b] / page) + ceil(len[b] / page).
 // Lengths may lie in device memory, so all of this is computed where they are, an entry at a time and in any order.
 #pragma once
@@ -29,8 +29,12 @@ struct DenseLengths {
     return len > 0 ? len : 0;
   }
   /// The sequence that holds a row of Q: the last one that begins at or before it.
-  [[nodiscard]] FP4PA_FN std::int32_t q_sequence(std::int32_t token) const { return last_at(q_indptr, q_tokens, token); }
-  [[nodiscard]] FP4PA_FN std::int32_t kv_sequence(std::int32_t token) const { return last_at(kv_indptr, kv_tokens, token); }
+  [[nodiscard]] FP4PA_FN std::int32_t q_sequence(std::int32_t token) const {
+    return last_at(q_indptr, q_tokens, token);
+  }
+  [[nodiscard]] FP4PA_FN std::int32_t kv_sequence(std::int32_t token) const {
+    return last_at(kv_indptr, kv_tokens, token);
+  }
 
   /// First of the pages of `page_size` tokens that sequence b has to itself; sequence `batch` is where they end.
   [[nodiscard]] FP4PA_FN std::int32_t first_page(std::int32_t b, std::int32_t page_size) const {
@@ -43,7 +47,8 @@ struct DenseLengths {
     const std::int32_t at = indptr[b];
     return at < 0 ? 0 : at < tokens ? at : tokens;
   }
-  [[nodiscard]] FP4PA_FN std::int32_t last_at(const std::int32_t* indptr, std::int32_t tokens, std::int32_t token) const {
+  [[nodiscard]] FP4PA_FN std::int32_t last_at(const std::int32_t* indptr, std::int32_t tokens,
+                                              std::int32_t token) const {
     std::int32_t low = 0;
     std::int32_t high = batch;  // the answer is in [low, high)
     while (high - low > 1) {

@@ -3,7 +3,8 @@
  *
  * A batch is packed: the rows of Q are those of sequence 0, then those of sequence 1, ..., and so are the rows of K and V.
  * q_indptr and kv_indptr, int32 [batch + 1] from 0 in the back end's memory, say where each begins; a null one means
- * tokens / batch rows each. On the CPU what they hold is checked; on a GPU rows outside the tensors are never touched. */
+ * tokens / batch rows each. On the CPU what they hold is checked. On a GPU no row outside the tensors is touched, but
+ * sequences longer than the plan's limits are not noticed. */
 #ifndef FP4PA_FP4PA_DENSE_H
 #define FP4PA_FP4PA_DENSE_H
 

@@ -28,13 +28,13 @@ namespace dense_test {
 using namespace fp4pa;
 
 /// `call` fails with `status`, and its sentence holds every one of `parts`.
-#define DENSE_CHECK_REFUSED(call, status, ...)                                   \
-  do {                                                                           \
-    CHECK((call) == (status));                                                   \
-    for (const char* part : {__VA_ARGS__}) {                                     \
-      INFO(std::string(::fp4pa::last_error_detail()));                           \
-      CHECK(std::strstr(::fp4pa::last_error_detail(), part) != nullptr);         \
-    }                                                                            \
+#define DENSE_CHECK_REFUSED(call, status, ...)                           \
+  do {                                                                   \
+    CHECK((call) == (status));                                           \
+    for (const char* part : {__VA_ARGS__}) {                             \
+      INFO(std::string(::fp4pa::last_error_detail()));                   \
+      CHECK(std::strstr(::fp4pa::last_error_detail(), part) != nullptr); \
+    }                                                                    \
   } while (false)
 
 /// Bytes on a 256-byte boundary, filled with a pattern that is NaN in most formats.
@@ -163,7 +163,9 @@ struct Outputs {
     return std::all_of(o.data(), o.data() + o.size(), [](std::uint8_t b) { return b == 0x5a; }) &&
            std::all_of(lse.begin(), lse.end(), [](float x) { return x == -7.5f; });
   }
-  [[nodiscard]] double value(std::size_t i) const { return reference::decode_plain(o.data(), DType::kF32, static_cast<std::int64_t>(i)); }
+  [[nodiscard]] double value(std::size_t i) const {
+    return reference::decode_plain(o.data(), DType::kF32, static_cast<std::int64_t>(i));
+  }
   [[nodiscard]] std::vector<std::uint8_t> bits() const {
     std::vector<std::uint8_t> all(o.data(), o.data() + o.size());
     const auto* l = reinterpret_cast<const std::uint8_t*>(lse.data());
@@ -248,7 +250,9 @@ enum class Distribution { kUniform, kGaussian };
 /// A plain tensor and the values that it holds after rounding to its dtype.
 struct PlainData {
   PlainData(std::int32_t tokens, std::int32_t heads, std::int32_t dim, DType t)
-      : dtype(t), values(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads * dim)), data(values.size() * 4) {}
+      : dtype(t),
+        values(static_cast<std::size_t>(tokens) * static_cast<std::size_t>(heads * dim)),
+        data(values.size() * 4) {}
   template <class F>
   void fill(F&& next) {
     for (std::size_t i = 0; i < values.size(); ++i) put(i, next(i));

@@ -1,9 +1,8 @@
 // The C functions of fp4pa_dense.h say and do what the C++ ones do.
-#include "tests/dense/fixture.hpp"
-
 #include <cstddef>
 
 #include "fp4pa/fp4pa.h"
+#include "tests/dense/fixture.hpp"
 
 using namespace dense_test;
 
@@ -143,6 +142,7 @@ TEST_CASE("C mxfp8: a call gives the bits of the C++ call") {
     DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_mxfp8_run(plan, &args)), Status::kInvalidArgument, "v.reserved");
     fp4pa_mxfp8_plan_destroy(plan);
     config.scale_layout = FP4PA_SCALES_BLOCKED;
-    DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_mxfp8_plan_create(&config, &plan)), Status::kUnsupportedFormat, "blocked_128x4");
+    DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_mxfp8_plan_create(&config, &plan)), Status::kUnsupportedFormat,
+                        "blocked_128x4");
   }
 }

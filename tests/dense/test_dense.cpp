@@ -1,10 +1,9 @@
-// Dense attention in FP4: what is representable comes out exactly, everything else within the contract over the quantised
-// values, and what quantising itself costs is stated.
-#include "tests/dense/fixture.hpp"
-
+// Dense attention in FP4: what is representable comes out exactly, everything else within the contract over the
+// quantised values, and what quantising itself costs is stated.
 #include <cstdio>
 
 #include "core/attention/params.hpp"
+#include "tests/dense/fixture.hpp"
 
 using namespace dense_test;
 
@@ -39,8 +38,8 @@ void set_format(DenseAttentionConfig& c, const Format& f) {
 
 double bound(const Target& t, KvFormat k) { return is_fp4(k) ? t.rounded_bound : t.o_bound; }
 
-/// The contract's answer: attention over K and V as a cache of the same formats holds them, filled by append and read back
-/// by gather, with the query rotated as the keys are.
+/// The contract's answer: attention over K and V as a cache of the same formats holds them, filled by append and read
+/// back by gather, with the query rotated as the keys are.
 Result contract(const DenseCall& call) {
   const Shape& s = call.shape;
   const DenseAttentionConfig& c = call.config;
@@ -71,8 +70,8 @@ Result contract(const DenseCall& call) {
     for (std::int32_t t = 0; t < s.kv_lens[b]; ++t) slots.push_back(static_cast<std::int64_t>(b) * 1024 + t);
   }
   const ExecDesc exec{"cpu-scalar", nullptr, 1};
-  REQUIRE(append(cache, {call.k.data.data(), call.k.dtype, 0, 0}, {call.v.data.data(), call.v.dtype, 0, 0}, slots.data(),
-                 IndexType::kInt64, s.kv_tokens(), exec) == Status::kOk);
+  REQUIRE(append(cache, {call.k.data.data(), call.k.dtype, 0, 0}, {call.v.data.data(), call.v.dtype, 0, 0},
+                 slots.data(), IndexType::kInt64, s.kv_tokens(), exec) == Status::kOk);
   std::vector<float> k(call.k.values.size()), v(k.size());
   REQUIRE(gather(cache, slots.data(), IndexType::kInt64, s.kv_tokens(), {k.data(), DType::kF32, 0, 0},
                  {v.data(), DType::kF32, 0, 0}, exec) == Status::kOk);
@@ -145,8 +144,8 @@ TEST_CASE("dense: what FP4 represents exactly comes out exactly") {
             call.k.fill(digit);
           }
           const ExactError e = exact_error(call, target.backend);
-          INFO(std::string(target.backend), " ", label(f), " head_dim ", head_dim, std::string(identity ? " identity" : " digits"), " S ",
-               e.s_max, " cosine ", e.s_cosine, " V ", e.v_max);
+          INFO(std::string(target.backend), " ", label(f), " head_dim ", head_dim,
+               std::string(identity ? " identity" : " digits"), " S ", e.s_max, " cosine ", e.s_cosine, " V ", e.v_max);
           CHECK(e.s_max <= target.score_steps * 0x1p-23 * e.s_largest);
           CHECK(e.s_cosine == doctest::Approx(1.0).epsilon(1e-12));
           CHECK(e.v_max == 0.0);
@@ -158,12 +157,9 @@ TEST_CASE("dense: what FP4 represents exactly comes out exactly") {
 
 TEST_CASE("dense: six shapes within the contract, every format") {
   const Shape shapes[] = {
-      {{16}, {16}, 1, 1, 64, false, 0.0f},
-      {{64}, {300}, 1, 1, 128, true, 0.0f},
-      {{33, 33}, {33, 33}, 4, 4, 64, true, 0.0f},
-      {{1, 17, 40}, {130, 17, 201}, 8, 2, 128, true, 0.0f},
-      {{70, 5}, {65, 500}, 3, 1, 64, false, 0.0f},
-      {{128, 0, 3}, {128, 9, 0}, 2, 2, 128, false, 0.05f},
+      {{16}, {16}, 1, 1, 64, false, 0.0f},         {{64}, {300}, 1, 1, 128, true, 0.0f},
+      {{33, 33}, {33, 33}, 4, 4, 64, true, 0.0f},  {{1, 17, 40}, {130, 17, 201}, 8, 2, 128, true, 0.0f},
+      {{70, 5}, {65, 500}, 3, 1, 64, false, 0.0f}, {{128, 0, 3}, {128, 9, 0}, 2, 2, 128, false, 0.05f},
   };
   double worst = 0.0, worst_lse = 0.0;
   for (const Target& target : kTargets) {
@@ -174,8 +170,8 @@ TEST_CASE("dense: six shapes within the contract, every format") {
         set_format(call.config, f);
         REQUIRE(call.run(target.backend) == Status::kOk);
         const Error error = call.out.error(contract(call));
-        INFO(std::string(target.backend), " ", label(f), " head_dim ", shape.head_dim, " keys ", shape.kv_lens[0], " O ", error.o,
-             " LSE ", error.lse);
+        INFO(std::string(target.backend), " ", label(f), " head_dim ", shape.head_dim, " keys ", shape.kv_lens[0],
+             " O ", error.o, " LSE ", error.lse);
         CHECK(error.o <= bound(target, f.format));
         CHECK(error.lse <= 1e-3);
         worst = std::max(worst, error.o);
@@ -204,8 +200,8 @@ TEST_CASE("dense: every head_dim") {
 }
 
 TEST_CASE("dense: K smoothing changes neither O nor LSE where nothing is rounded away") {
-  // Keys with a mean far from zero, in formats of 16 bits: their rounding is all that is left. 2^-11 and 2^-8 of keys of
-  // about 1 (once centred) against queries of 64 elements and a scale of 1/8 move a logit by about as much.
+  // Keys with a mean far from zero, in formats of 16 bits: their rounding is all that is left. 2^-11 and 2^-8 of keys
+  // of about 1 (once centred) against queries of 64 elements and a scale of 1/8 move a logit by about as much.
   for (const Target& target : kTargets) {
     for (const KvFormat format : {KvFormat::kF16, KvFormat::kBf16}) {
       for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
@@ -218,8 +214,8 @@ TEST_CASE("dense: K smoothing changes neither O nor LSE where nothing is rounded
         call.config.smooth_k = true;
         REQUIRE(call.run(target.backend) == Status::kOk);
         const Error error = call.out.error(call.want());
-        INFO(std::string(target.backend), " ", std::string(name_of(format)), " from ", std::string(name_of(dtype)), " O ", error.o,
-             " LSE ", error.lse);
+        INFO(std::string(target.backend), " ", std::string(name_of(format)), " from ", std::string(name_of(dtype)),
+             " O ", error.o, " LSE ", error.lse);
         CHECK(error.o <= (format == KvFormat::kF16 ? 2e-3 : 1.6e-2));
         CHECK(error.lse <= (format == KvFormat::kF16 ? 2e-3 : 1.6e-2));
         // Twice gives the same bits: the mean is summed in one order.
@@ -232,18 +228,22 @@ TEST_CASE("dense: K smoothing changes neither O nor LSE where nothing is rounded
 }
 
 TEST_CASE("dense: what quantising costs, against the unquantised reference") {
-  // The cosines that the formats reach on this data, pinned about a tenth of their distance from 1 below what was measured
-  // (printed).
+  // The cosines that the formats reach on this data, pinned about a tenth of their distance from 1 below what was
+  // measured (printed).
   struct Row {
     Format format;
     double uniform, uniform_smooth, gaussian, gaussian_smooth, offset, offset_smooth;
   };
   const Row rows[] = {
-      {kFormats[0], 0.9942, 0.9942, 0.985, 0.985, 0.913, 0.985}, {kFormats[1], 0.9941, 0.9941, 0.985, 0.985, 0.938, 0.985},
-      {kFormats[2], 0.9956, 0.9956, 0.991, 0.991, 0.948, 0.991}, {kFormats[3], 0.9942, 0.9942, 0.989, 0.989, 0.938, 0.989},
-      {kFormats[4], 0.9942, 0.9942, 0.984, 0.984, 0.888, 0.984}, {kFormats[5], 0.9994, 0.9994, 0.999, 0.999, 0.9961, 0.999},
+      {kFormats[0], 0.9942, 0.9942, 0.985, 0.985, 0.913, 0.985},
+      {kFormats[1], 0.9941, 0.9941, 0.985, 0.985, 0.938, 0.985},
+      {kFormats[2], 0.9956, 0.9956, 0.991, 0.991, 0.948, 0.991},
+      {kFormats[3], 0.9942, 0.9942, 0.989, 0.989, 0.938, 0.989},
+      {kFormats[4], 0.9942, 0.9942, 0.984, 0.984, 0.888, 0.984},
+      {kFormats[5], 0.9994, 0.9994, 0.999, 0.999, 0.9961, 0.999},
   };
-  std::printf("%-36s %9s %9s %9s %9s %9s %9s   cosine of O\n", "", "uniform", "smooth", "Gaussian", "smooth", "offset", "smooth");
+  std::printf("%-36s %9s %9s %9s %9s %9s %9s   cosine of O\n", "", "uniform", "smooth", "Gaussian", "smooth", "offset",
+              "smooth");
   for (const Row& row : rows) {
     double cosines[6];
     for (int column = 0; column < 6; ++column) {
@@ -260,8 +260,8 @@ TEST_CASE("dense: what quantising costs, against the unquantised reference") {
       REQUIRE(call.run(kTargets[0].backend) == Status::kOk);
       cosines[column] = call.out.error(call.want()).cosine;
     }
-    std::printf("%-36s %9.6f %9.6f %9.6f %9.6f %9.6f %9.6f\n", label(row.format).c_str(), cosines[0], cosines[1], cosines[2],
-                cosines[3], cosines[4], cosines[5]);
+    std::printf("%-36s %9.6f %9.6f %9.6f %9.6f %9.6f %9.6f\n", label(row.format).c_str(), cosines[0], cosines[1],
+                cosines[2], cosines[3], cosines[4], cosines[5]);
     INFO(label(row.format));
     CHECK(cosines[0] >= row.uniform);
     CHECK(cosines[1] >= row.uniform_smooth);
@@ -356,12 +356,14 @@ TEST_CASE("dense: bad input is refused by name, and nothing is written") {
     change(call.config);
     return plan_dense_attention(call.config, &call.plan);
   };
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.head_dim = 272; }), Status::kUnsupportedHeadDim, "head_dim is 272", "32 to 256");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.num_q_heads = 0; }), Status::kInvalidHeads, "num_q_heads is 0", "1 to 65536");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.kv_dtype = static_cast<DType>(3); }), Status::kUnsupportedFormat, "kv_dtype is 3",
-                      "2 (bf16)");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.k_format = static_cast<KvFormat>(7); }), Status::kUnsupportedFormat, "k.format is 7",
-                      "6 (mxfp8)");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.head_dim = 272; }), Status::kUnsupportedHeadDim, "head_dim is 272",
+                      "32 to 256");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.num_q_heads = 0; }), Status::kInvalidHeads, "num_q_heads is 0",
+                      "1 to 65536");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.kv_dtype = static_cast<DType>(3); }), Status::kUnsupportedFormat,
+                      "kv_dtype is 3", "2 (bf16)");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.k_format = static_cast<KvFormat>(7); }), Status::kUnsupportedFormat,
+                      "k.format is 7", "6 (mxfp8)");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) {
                         c.v_format = KvFormat::kMxfp8;
                         c.v_scale_axis = VScaleAxis::kTokens;
@@ -369,14 +371,15 @@ TEST_CASE("dense: bad input is refused by name, and nothing is written") {
                       Status::kUnsupportedFormat, "v.scale_axis is 1 (tokens)", "mxfp8", "mxfp4, nvfp4");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.rotation = Rotation::kHadamard128; }), Status::kUnsupportedFormat,
                       "rotation is 128", "head_dim 64");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.k_global_scale = 0.0f; }), Status::kInvalidGlobalScale, "k.global_scale is 0",
-                      "greater than 0");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.k_global_scale = 0.0f; }), Status::kInvalidGlobalScale,
+                      "k.global_scale is 0", "greater than 0");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) {
                         c.v_format = KvFormat::kMxfp4;
                         c.v_global_scale = 2.0f;
                       }),
                       Status::kInvalidGlobalScale, "v.global_scale is 2", "mxfp4: 1");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_q_len = 12; }), Status::kInvalidSize, "max_q_len is 12", "11");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_q_len = 12; }), Status::kInvalidSize, "max_q_len is 12",
+                      "11");
   DENSE_CHECK_REFUSED(plan_dense_attention({}, nullptr), Status::kNullPointer, "plan is null");
 
   DenseCall call(shape);
@@ -392,11 +395,14 @@ TEST_CASE("dense: bad input is refused by name, and nothing is written") {
     return s;
   };
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.k.data = nullptr; }), Status::kNullPointer, "k.data is null");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.dtype = DType::kF16; }), Status::kPlanMismatch, "v.dtype is 1", "kv_dtype 0 (f32)");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.k.token_stride = 64; }), Status::kInvalidStrides, "k.", "overlap", "at least");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.dtype = DType::kF16; }), Status::kPlanMismatch, "v.dtype is 1",
+                      "kv_dtype 0 (f32)");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.k.token_stride = 64; }), Status::kInvalidStrides, "k.", "overlap",
+                      "at least");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.q = nullptr; }), Status::kNullPointer, "q is null");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.q_token_stride = 3; }), Status::kInvalidStrides, "q has token stride 3");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.kv_tokens = 91; }), Status::kPlanMismatch, "kv_tokens is 91", "max_kv_tokens 90");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.kv_tokens = 91; }), Status::kPlanMismatch, "kv_tokens is 91",
+                      "max_kv_tokens 90");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.batch = -1; }), Status::kPlanMismatch, "batch is -1", "0 to");
   DENSE_CHECK_REFUSED(run_with([](auto& a) {
                         a.rows.kv_indptr = nullptr;
@@ -406,6 +412,7 @@ TEST_CASE("dense: bad input is refused by name, and nothing is written") {
                       }),
                       Status::kPlanMismatch, "kv_tokens is 90", "90 a sequence", "50");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.workspace = nullptr; }), Status::kNullPointer, "workspace is null");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.workspace_bytes = 0; }), Status::kWorkspaceTooSmall, "workspace_bytes is 0");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.workspace_bytes = 0; }), Status::kWorkspaceTooSmall,
+                      "workspace_bytes is 0");
   DENSE_CHECK_REFUSED(run_dense_attention({}, good), Status::kPlanMismatch, "plan_dense_attention");
 }

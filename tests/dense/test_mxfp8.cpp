@@ -1,7 +1,7 @@
 // MXFP8 attention: all three scales, exactly, and the double-precision reference.
-#include "tests/dense/fixture.hpp"
-
 #include <cstdio>
+
+#include "tests/dense/fixture.hpp"
 
 using namespace dense_test;
 
@@ -12,7 +12,8 @@ Shape ragged(std::int32_t head_dim, bool causal) {
   return {{5, 1, 70, 33}, {37, 1, 70, 130}, 4, 2, head_dim, causal, 0.0f};
 }
 
-/// Codes as a cache without scales, of one token a page, run by the paged call: as they are (fp8_e4m3), or their values in bf16.
+/// Codes as a cache without scales, of one token a page, run by the paged call: as they are (fp8_e4m3), or their values
+/// in bf16.
 struct Unscaled {
   std::vector<std::uint8_t> bits;
   Status status;
@@ -109,7 +110,8 @@ TEST_CASE("mxfp8: a uniform scale of Q or K is the same change of sm_scale, bit 
           (on_keys ? scaled.k : scaled.q).set_scales(0);
           scaled.config.sm_scale = std::ldexp(0.11f, log2);
           REQUIRE(scaled.run(target.backend) == Status::kOk);
-          INFO(std::string(target.backend), " ", std::string(name_of(decode)), on_keys ? " K" : " Q", " times 2^", log2);
+          INFO(std::string(target.backend), " ", std::string(name_of(decode)), on_keys ? " K" : " Q", " times 2^",
+               log2);
           CHECK(bits == scaled.out.bits());
         }
       }
@@ -146,7 +148,8 @@ TEST_CASE("mxfp8: varying scales equal prescaled data") {
         for (std::size_t i = 0; i < x->elements; ++i) {
           x->codes.data()[i] = core::E4M3::encode(static_cast<float>((random.below(17) - 8) * 0.125));
         }
-        for (std::size_t i = 0; i < x->elements / 32; ++i) x->scales.data()[i] = static_cast<std::uint8_t>(126 + random.below(4));
+        for (std::size_t i = 0; i < x->elements / 32; ++i)
+          x->scales.data()[i] = static_cast<std::uint8_t>(126 + random.below(4));
       }
       REQUIRE(call.run(target.backend) == Status::kOk);
       Values o;
@@ -272,7 +275,8 @@ TEST_CASE("mxfp8: against the double-precision reference") {
           call.config.decode = decode;
           REQUIRE(call.run(target.backend) == Status::kOk);
           const Error error = call.out.error(call.want());
-          INFO(std::string(target.backend), " ", std::string(name_of(decode)), " head_dim ", head_dim, " causal ", causal);
+          INFO(std::string(target.backend), " ", std::string(name_of(decode)), " head_dim ", head_dim, " causal ",
+               causal);
           CHECK(error.o <= target.o_bound);
           CHECK(error.lse <= 2e-5);
           worst_o = std::max(worst_o, error.o);
@@ -312,7 +316,8 @@ TEST_CASE("mxfp8: strides, outputs in f16 and bf16, empty sequences") {
         std::uint8_t* const codes = moved[moved.size() - 2].data();
         std::uint8_t* const scales = moved.back().data();
         for (std::int64_t row = 0; row < tokens * heads; ++row) {
-          std::memcpy(codes + row / heads * t.token_stride + row % heads * t.head_stride, data[i]->codes.data() + row * 64, 64);
+          std::memcpy(codes + row / heads * t.token_stride + row % heads * t.head_stride,
+                      data[i]->codes.data() + row * 64, 64);
           std::memcpy(scales + row / heads * t.scale_token_stride + row % heads * t.scale_head_stride,
                       data[i]->scales.data() + row * 2, 2);
         }
@@ -355,20 +360,26 @@ TEST_CASE("mxfp8: bad input is refused by name, and nothing is written") {
     change(call.config);
     return plan_mxfp8_attention(call.config, &call.plan);
   };
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.head_dim = 48; }), Status::kUnsupportedHeadDim, "head_dim is 48", "multiples of 32");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.num_q_heads = 3; }), Status::kInvalidHeads, "num_q_heads is 3", "num_kv_heads 2");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.num_kv_heads = 0; }), Status::kInvalidHeads, "num_kv_heads is 0", "1 to 65536");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.head_dim = 48; }), Status::kUnsupportedHeadDim, "head_dim is 48",
+                      "multiples of 32");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.num_q_heads = 3; }), Status::kInvalidHeads, "num_q_heads is 3",
+                      "num_kv_heads 2");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.num_kv_heads = 0; }), Status::kInvalidHeads, "num_kv_heads is 0",
+                      "1 to 65536");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.scale_layout = ScaleLayout::kBlocked; }), Status::kUnsupportedFormat,
                       "scale_layout is 1 (blocked_128x4)", "0 (linear)");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.decode = static_cast<Mxfp8Decode>(9); }), Status::kInvalidArgument, "decode is 9",
-                      "2 (once)");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.o_dtype = static_cast<DType>(5); }), Status::kUnsupportedFormat, "o_dtype is 5",
-                      "2 (bf16)");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.sm_scale = INFINITY; }), Status::kInvalidArgument, "sm_scale is inf", "finite");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_batch = 0; }), Status::kInvalidSize, "max_batch is 0", "1 to");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_kv_tokens = -4; }), Status::kInvalidSize, "max_kv_tokens is -4", "0 to");
-  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_kv_len = 1 << 20; }), Status::kInvalidSize, "max_kv_len is 1048576",
-                      "max_kv_tokens 238");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.decode = static_cast<Mxfp8Decode>(9); }), Status::kInvalidArgument,
+                      "decode is 9", "2 (once)");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.o_dtype = static_cast<DType>(5); }), Status::kUnsupportedFormat,
+                      "o_dtype is 5", "2 (bf16)");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.sm_scale = INFINITY; }), Status::kInvalidArgument, "sm_scale is inf",
+                      "finite");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_batch = 0; }), Status::kInvalidSize, "max_batch is 0",
+                      "1 to");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_kv_tokens = -4; }), Status::kInvalidSize,
+                      "max_kv_tokens is -4", "0 to");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_kv_len = 1 << 20; }), Status::kInvalidSize,
+                      "max_kv_len is 1048576", "max_kv_tokens 238");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.backend = "abacus"; }), Status::kUnknownBackend, "abacus");
 
   Mxfp8Call call(ragged(64, true));
@@ -384,21 +395,23 @@ TEST_CASE("mxfp8: bad input is refused by name, and nothing is written") {
   };
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.k.codes = nullptr; }), Status::kNullPointer, "k.codes is null");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.scales = nullptr; }), Status::kNullPointer, "v.scales is null");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.q.codes = static_cast<const char*>(a.q.codes) + 8; }), Status::kMisalignedPointer,
-                      "q.codes is", "multiples of 16");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.k.token_stride = 100; }), Status::kInvalidStrides, "k.token_stride is 100",
-                      "multiple of 16");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.q.codes = static_cast<const char*>(a.q.codes) + 8; }),
+                      Status::kMisalignedPointer, "q.codes is", "multiples of 16");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.k.token_stride = 100; }), Status::kInvalidStrides,
+                      "k.token_stride is 100", "multiple of 16");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.token_stride = 64; }), Status::kInvalidStrides, "v.", "overlap");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.scale_head_stride = -2; }), Status::kInvalidStrides, "v.scale_head_stride is -2",
-                      "0 (dense)");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.scale_head_stride = -2; }), Status::kInvalidStrides,
+                      "v.scale_head_stride is -2", "0 (dense)");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.o = nullptr; }), Status::kNullPointer, "o is null");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.batch = 5; }), Status::kPlanMismatch, "batch is 5", "max_batch 4");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.q_tokens = 110; }), Status::kPlanMismatch, "q_tokens is 110", "max_q_tokens 109");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.q_indptr = nullptr; }), Status::kInvalidSize, "q_tokens is 109", "batch 4",
-                      "multiples of batch");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.workspace_bytes -= 1; }), Status::kWorkspaceTooSmall, "workspace_bytes is", "at least");
-  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.workspace = static_cast<char*>(a.workspace) + 64; }), Status::kMisalignedPointer,
-                      "workspace is", "256");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.q_tokens = 110; }), Status::kPlanMismatch, "q_tokens is 110",
+                      "max_q_tokens 109");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.q_indptr = nullptr; }), Status::kInvalidSize, "q_tokens is 109",
+                      "batch 4", "multiples of batch");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.workspace_bytes -= 1; }), Status::kWorkspaceTooSmall,
+                      "workspace_bytes is", "at least");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.workspace = static_cast<char*>(a.workspace) + 64; }),
+                      Status::kMisalignedPointer, "workspace is", "256");
   DENSE_CHECK_REFUSED(run_mxfp8_attention({}, good), Status::kPlanMismatch, "plan_mxfp8_attention");
 }
 

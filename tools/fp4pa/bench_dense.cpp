@@ -1,7 +1,9 @@
-// `fp4pa bench dense` and `fp4pa bench mxfp8`: attention over contiguous Q, K and V, quantised on the way or given in MXFP8.
+// `fp4pa bench dense` and `fp4pa bench mxfp8`: attention over contiguous Q, K and V, quantised on the way or given in
+// MXFP8.
 //
-// Time is that of a whole call: quantising, or expanding, is part of it. FLOP are those of the two products, 4 a query head,
-// query, key and head_dim element; half of them with --causal and equal lengths. Bytes are Q, K, V and O, each once.
+// Time is that of a whole call: quantising, or expanding, is part of it. FLOP are those of the two products, 4 a query
+// head, query, key and head_dim element; half of them with --causal and equal lengths. Bytes are Q, K, V and O, each
+// once.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,14 +38,24 @@ struct DenseOptions {
   [[nodiscard]] double flop() const { return 4.0 * batch * heads * pairs() * head_dim; }
 };
 
-BenchResult result_of(const DenseOptions& o, const char* name, const std::string& format, int threads, const char* backend) {
+BenchResult result_of(const DenseOptions& o, const char* name, const std::string& format, int threads,
+                      const char* backend) {
   BenchResult r;
   r.bench = name;
-  r.config = {{"format", format},         {"threads", threads},           {"batch", o.batch},
-              {"heads", o.heads},         {"kv_heads", o.kv_heads},       {"head_dim", o.head_dim},
-              {"length", o.length},       {"q_len", o.queries()},         {"causal", o.causal},
-              {"rotation", o.rotation},   {"v_scale_axis", o.v_scale_axis}, {"smooth_k", o.smooth_k},
-              {"dtype", o.dtype},         {"backend", backend}};
+  r.config = {{"format", format},
+              {"threads", threads},
+              {"batch", o.batch},
+              {"heads", o.heads},
+              {"kv_heads", o.kv_heads},
+              {"head_dim", o.head_dim},
+              {"length", o.length},
+              {"q_len", o.queries()},
+              {"causal", o.causal},
+              {"rotation", o.rotation},
+              {"v_scale_axis", o.v_scale_axis},
+              {"smooth_k", o.smooth_k},
+              {"dtype", o.dtype},
+              {"backend", backend}};
   return r;
 }
 
@@ -88,8 +100,10 @@ void dense_once(Device& device, const DenseOptions& o, const std::string& format
   const Fill pattern = dtype == DType::kF32 ? Fill::kF32 : dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16;
   const double q_bytes = o.elements(o.queries(), o.heads) * size_of(dtype);
   const double kv_bytes = o.elements(o.length, o.kv_heads) * size_of(dtype);
-  const Buffer q = filled(device, q_bytes, pattern, 1), k = filled(device, kv_bytes, pattern, 2), v = filled(device, kv_bytes, pattern, 3);
-  const Buffer out = device.allocate(static_cast<std::size_t>(q_bytes)), workspace = device.allocate(plan.workspace_bytes());
+  const Buffer q = filled(device, q_bytes, pattern, 1), k = filled(device, kv_bytes, pattern, 2),
+               v = filled(device, kv_bytes, pattern, 3);
+  const Buffer out = device.allocate(static_cast<std::size_t>(q_bytes)),
+               workspace = device.allocate(plan.workspace_bytes());
   DenseAttentionArgs args;
   args.q = q.data();
   args.k = {k.data(), dtype, 0, 0};
@@ -117,11 +131,13 @@ void mxfp8_once(Device& device, const DenseOptions& o, const std::string& decode
   const double q_codes = o.elements(o.queries(), o.heads);
   const double kv_codes = o.elements(o.length, o.kv_heads);
   const Buffer q = filled(device, q_codes, Fill::kE4m3, 1), k = filled(device, kv_codes, Fill::kE4m3, 2),
-               v = filled(device, kv_codes, Fill::kE4m3, 3), q_scales = filled(device, q_codes / 32, Fill::kE8m0Scales, 4),
+               v = filled(device, kv_codes, Fill::kE4m3, 3),
+               q_scales = filled(device, q_codes / 32, Fill::kE8m0Scales, 4),
                k_scales = filled(device, kv_codes / 32, Fill::kE8m0Scales, 5),
                v_scales = filled(device, kv_codes / 32, Fill::kE8m0Scales, 6);
   const double o_bytes = q_codes * size_of(c.o_dtype);
-  const Buffer out = device.allocate(static_cast<std::size_t>(o_bytes)), workspace = device.allocate(plan.workspace_bytes());
+  const Buffer out = device.allocate(static_cast<std::size_t>(o_bytes)),
+               workspace = device.allocate(plan.workspace_bytes());
   Mxfp8AttentionArgs args;
   args.q = {q.data(), 0, 0, q_scales.data(), 0, 0};
   args.k = {k.data(), 0, 0, k_scales.data(), 0, 0};
@@ -163,7 +179,8 @@ void add_shape_options(CLI::App& command, DenseOptions& o) {
   command.add_option("--kv-heads", o.kv_heads, "KV heads")->check(CLI::PositiveNumber)->capture_default_str();
   command.add_option("--head-dim", o.head_dim, "Head size")->capture_default_str();
   command.add_option("--length", o.length, "Keys of each sequence")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--q-len", o.q_len, "Queries of each sequence; as many as keys if not given")->check(CLI::PositiveNumber);
+  command.add_option("--q-len", o.q_len, "Queries of each sequence; as many as keys if not given")
+      ->check(CLI::PositiveNumber);
   command.add_flag("--causal", o.causal, "Queries see the keys up to their own position");
 }
 
@@ -186,7 +203,8 @@ void add_bench_mxfp8(CLI::App& bench) {
   auto o = std::make_shared<DenseOptions>();
   CLI::App* command = bench.add_subcommand("mxfp8", "Attention over contiguous Q, K and V in MXFP8");
   add_shape_options(*command, *o);
-  command->add_option("--decode", o->decode, "Where K and V are decoded, a list: per_tile, once, auto")->capture_default_str();
+  command->add_option("--decode", o->decode, "Where K and V are decoded, a list: per_tile, once, auto")
+      ->capture_default_str();
   command->add_option("--dtype", o->dtype, "Of O")->capture_default_str();
   add_bench_options(*command, o->common);
   command->callback([o] { bench_each(*o, split_list(o->decode, "--decode"), mxfp8_once); });
