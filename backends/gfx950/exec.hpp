@@ -18,6 +18,10 @@
 #include "backends/gfx950/mma.hpp"
 #include "core/simt/exec.hpp"
 
+#if !defined(FP4PA_GFX950_DIRECT_LOADS)
+#define FP4PA_GFX950_DIRECT_LOADS 1  // 0: copies through registers, as on gfx942
+#endif
+
 namespace fp4pa::gfx950 {
 
 class WaveExec : public gfx942::Wave {
@@ -25,6 +29,7 @@ class WaveExec : public gfx942::Wave {
   using Wave::Wave;
 
   FP4PA_WAVE_FN void copy_async_16(Lane, std::uint32_t to, const void* from, bool valid) {
+#if FP4PA_GFX950_DIRECT_LOADS
     // Which lanes are here is a matter of the loop around; the target of lane 0 is the same whichever is asked.
     const auto base = static_cast<std::uint32_t>(
         __builtin_amdgcn_readfirstlane(static_cast<int>(base_ + to - 16u * static_cast<std::uint32_t>(lane_.id))));
@@ -34,6 +39,11 @@ class WaveExec : public gfx942::Wave {
       *at<gfx942::Words4>(to) = gfx942::Words4(0);
     }
     open_ += __builtin_amdgcn_ballot_w64(valid) != 0 ? 1 : 0;
+#else
+    gfx942::Words4 x = 0;
+    if (valid) x = *(gfx942::GlobalPointer<gfx942::Words4>)(reinterpret_cast<std::uintptr_t>(from));
+    *at<gfx942::Words4>(to) = x;
+#endif
   }
   FP4PA_WAVE_FN void copy_commit() {
     older_ = newest_;
