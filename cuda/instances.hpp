@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "backends/sm80/scale_form.hpp"
 #include "backends/sm80/tile_decode.hpp"
 #include "core/simt/query.hpp"
 #include "core/simt/shared_layout.hpp"
@@ -61,9 +62,15 @@ inline constexpr SimtConfig kInstances[] = {
     instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 2, 4), KvKind::kBf16),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3),
-    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 32),
-    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 32),
-    instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 32),
+    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
+    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64),
+    instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 64),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 64, 1, 4, 3, 4),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 64, 1, 4, 2, 3),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 256, 1, 6, 1, 2),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 256, 1, 3, 1, 2),
+    instance::decode(KvKind::kMxfp8, KvKind::kMxfp8, 128, 1, 4, 2, 3),
+    instance::prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128, 64),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
@@ -111,7 +118,10 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 /// Bytes of a team's stages, what the segment that needs most needs, and of its decoded tiles.
 [[nodiscard]] inline int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
   const auto bytes = [&](const KvCacheDesc& tier, int stages) {
-    return stages * core::tile_layout(kind_of(tier.k), kind_of(tier.v), tier.head_dim, i.tile_keys).bytes;
+    const KvKind k = kind_of(tier.k);
+    const KvKind v = kind_of(tier.v);
+    return stages * (i.decode_tiles ? core::tile_layout(k, v, tier.head_dim, i.tile_keys)
+                                    : core::tile_layout<sm80::OperandScales>(k, v, tier.head_dim, i.tile_keys)).bytes;
   };
   const int old_tier = bytes(c.cache, i.stages[0]);
   if (i.decode_tiles) {

@@ -84,6 +84,21 @@ class WarpExec {
     }
   }
 
+  /// x, of which the compiler knows nothing any more.
+  template <class T>
+  [[nodiscard]] __device__ __forceinline__ static T* opaque(T* x) {
+    asm volatile("" : "+l"(x));
+    return x;
+  }
+
+  /// from + a * b.
+  [[nodiscard]] __device__ __forceinline__ static const std::uint8_t* add_product(const std::uint8_t* from, std::uint32_t a,
+                                                                                  std::uint32_t b) {
+    const std::uint8_t* out;
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(out) : "r"(a), "r"(b), "l"(from));
+    return out;
+  }
+
   /// cp.async.cg: past the first-level cache, since no byte is read twice. With a source size of 0 nothing is read.
   __device__ __forceinline__ void copy_async_16(Lane, std::uint32_t to, const void* from, bool valid) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to), "l"(from), "r"(valid ? 16 : 0)
@@ -122,8 +137,7 @@ class WarpExec {
   /// d += a b, each a function from a lane to its registers.
   template <class Element, class D, class A, class B>
   __device__ __forceinline__ void multiply(D&& d, A&& a, B&& b) const {
-    auto& sum = d(lane_);
-    MmaM16N8K16Instruction<Element>::mma(sum, a(lane_), b(lane_), sum);
+    MmaM16N8K16Instruction<Element>::accumulate(d(lane_), a(lane_), b(lane_));
   }
 
  private:

@@ -121,7 +121,7 @@ struct PrefillShim {
           exec, stream.tile_offset() + layout.v_codes, {stream.tile_offset() + layout.v_scales, layout.v_scale_pitch}, values);
       exec.block_barrier();
     }
-    constexpr int kRaise = decodes_to_bf16(kKind) ? 0 : kProbabilityF16Log2;
+    constexpr int kRaise = decodes_to_bf16(kKind) ? 0 : kProbabilityLog2;
     constexpr int kDecodedLog2 = kKind == KvKind::kNvfp4 ? kNvfp4Log2 : 0;
     backend.set_unit(output, stream.segment().v.global(stream.kv_head()), -kDecodedLog2 - kRaise);
     output.order = dim_order(kKind);

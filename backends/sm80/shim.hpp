@@ -32,6 +32,10 @@ struct Shim {
   static constexpr bool kQueryInRegisters = kConfig.exact_head_dim && kQueryWords <= 16 && core::is_fp4(kConfig.k[0]);
   using QueryRegisters = std::uint32_t[kQueryInRegisters ? kBlocks : 1][kConfig.row_tiles][4];
 
+  using ScaleForm = OperandScales;
+  /// What exp2_minus leaves is 2^14 P, in the middle of f16's range.
+  static constexpr int kProbabilityLog2 = sm80::kProbabilityLog2;
+
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
   FP4PA_FN static int token_of_slot(int slot) { return slot; }
   static constexpr int kTokenAlignment = core::kScalePiece;

@@ -10,12 +10,11 @@
 // operand is A and which is B - is behind the concept; what differs between calls - masks, softcap, sinks - is here once.
 #pragma once
 
-#include <cmath>
-
 #include "core/attention/params.hpp"
 #include "core/attention/row_map.hpp"
 #include "core/attention/softmax_state.hpp"
 #include "core/attention/tile_backend.hpp"
+#include "core/math.hpp"
 #include "core/schedule/work.hpp"
 
 namespace fp4pa::core {
@@ -33,7 +32,7 @@ template <TileBackend B>
 FP4PA_FN void adjust_scores(B& b, const AttentionParams& p, const RowMap& rows, typename B::Scores& scores) {
   if (p.softcap_log2 > 0.0f) {
     const float cap = p.softcap_log2;
-    b.each_score(scores, [cap](float& score, std::int32_t, std::int32_t) { score = cap * ::tanhf(score / cap); });
+    b.each_score(scores, [cap](float& score, std::int32_t, std::int32_t) { score = cap * math::tanh(score / cap); });
   }
   if (p.alibi_slopes != nullptr) {
     b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
@@ -79,14 +78,16 @@ template <std::int32_t S, TileBackend B>
 FP4PA_FN void attend_segment(B& b, const AttentionParams& p, const RowMap& rows, const WorkItem& item, KeyRange range,
                              RunningState<B>& state) {
   if (range.empty()) return;
+  const KeyRange clear = all_visible_keys(p, rows);
+  const bool adjusts = p.softcap_log2 > 0.0f || p.alibi_slopes != nullptr;
   auto stream = b.template open<S>(rows, item, range);
   while (!stream.done()) {
     const KeyRange keys = stream.keys();
     stream.wait();
     auto scores = b.multiply_query_key(stream);
-    adjust_scores(b, p, rows, scores);
+    if (adjusts) adjust_scores(b, p, rows, scores);
     const bool full = keys.end - keys.begin == B::kTileKeys;
-    if (!full || !all_visible(p, rows, keys.begin, keys.end)) mask_scores(b, p, rows, keys, scores);
+    if (!full || !clear.contains(keys)) mask_scores(b, p, rows, keys, scores);
     online_softmax(b, scores, state);
     b.multiply_probability_value(stream, scores, state.output);
     stream.release();

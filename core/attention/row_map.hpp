@@ -47,6 +47,7 @@ struct KeyRange {
   std::int32_t begin;
   std::int32_t end;
   [[nodiscard]] FP4PA_FN constexpr bool empty() const { return end <= begin; }
+  [[nodiscard]] FP4PA_FN constexpr bool contains(KeyRange r) const { return r.begin >= begin && r.end <= end; }
 };
 
 /// The keys that the causal rule and the sliding window leave to a row.
@@ -84,14 +85,18 @@ struct RowMask {
   return first > 0 ? first : 0;
 }
 
-/// Whether every row of the tile sees every key of [begin, end), so that no mask is needed: most tiles.
+/// The keys that every row of the tile sees: tiles within need no mask, and most lie within.
+[[nodiscard]] FP4PA_FN KeyRange all_visible_keys(const AttentionParams& p, const RowMap& rows) {
+  if (p.tree_mask != nullptr) return {0, rows.kv_len - rows.q_len};
+  KeyRange keys{0, rows.kv_len};
+  if (p.causal && rows.position(0) + 1 < keys.end) keys.end = rows.position(0) + 1;
+  // The window moves with the query: the last row's begins last.
+  if (p.sliding_window > 0) keys.begin = rows.position(rows.num_rows - 1) + 1 - p.sliding_window;
+  return keys;
+}
 [[nodiscard]] FP4PA_FN bool all_visible(const AttentionParams& p, const RowMap& rows, std::int32_t begin,
                                         std::int32_t end) {
-  if (end > rows.kv_len) return false;
-  if (p.tree_mask != nullptr) return end <= rows.kv_len - rows.q_len;
-  if (p.causal && end > rows.position(0) + 1) return false;
-  // The window moves with the query: the last row's begins last.
-  return p.sliding_window == 0 || begin >= rows.position(rows.num_rows - 1) + 1 - p.sliding_window;
+  return all_visible_keys(p, rows).contains({begin, end});
 }
 
 }  // namespace fp4pa::core

@@ -13,6 +13,8 @@ namespace fp4pa::core {
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum, Output& output) {
   reduce_peers(sum, [](float a, float b) { return a + b; });
+  // Sums leave the unit of the probabilities, and the output its own.
+  each_row([](float& x) { x *= exp2_exact(-probability_log2<Shim>()); }, sum);
   set_unit(output, 1.0f, 0);
   if constexpr (!divides_rows(kConfig)) {
     if (exec_.num_warps() > 1) merge_warps(max, sum, output);
@@ -47,7 +49,7 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_warps(RowVector& max, RowVector& sum,
       const std::uint32_t at = kStates + 8 * row(lane, s);
       float common = kMinusInf;
       for (int w = 0; w < exec_.num_warps(); ++w) {
-        common = ::fmaxf(common, exec_.template load_shared<float>(lane, area(w) + at));
+        common = math::max(common, exec_.template load_shared<float>(lane, area(w) + at));
       }
       float total = 0.0f;
       for (int w = 0; w < exec_.num_warps(); ++w) {

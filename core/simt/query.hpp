@@ -37,11 +37,15 @@ struct QueryForm {
   return operand_is_bf16 && query == DType::kF16 ? 2 : 1;
 }
 
+/// The bits of an element, and what they say.
 template <class E>
-FP4PA_FN float load_query_element(E& exec, const HeadTensor& q, std::int64_t index) {
-  if (q.dtype == DType::kF32) return exec.template load_global<float>(static_cast<const float*>(q.data) + index);
-  const auto half = exec.template load_global<std::uint16_t>(static_cast<const std::uint16_t*>(q.data) + index);
-  return q.dtype == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+FP4PA_FN std::uint32_t load_query_bits(E& exec, const HeadTensor& q, std::int64_t index) {
+  if (q.dtype == DType::kF32) return exec.template load_global<std::uint32_t>(static_cast<const std::uint32_t*>(q.data) + index);
+  return exec.template load_global<std::uint16_t>(static_cast<const std::uint16_t*>(q.data) + index);
+}
+[[nodiscard]] FP4PA_FN float query_element(DType dtype, std::uint32_t bits) {
+  if (dtype == DType::kF32) return std::bit_cast<float>(bits);
+  return dtype == DType::kF16 ? f16_to_f32(static_cast<std::uint16_t>(bits)) : bf16_to_f32(static_cast<std::uint16_t>(bits));
 }
 
 /// A query row as quads: lane l holds elements 4l .. 4l+3 of every 4 * kLanes. Whether rows can be read so, in single loads.
@@ -113,8 +117,18 @@ FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, const RowMap
   const bool exists = row < rows.num_rows;
   const std::int64_t at = exists ? rows.token(row) * p.q.token_stride + rows.head(row) * p.q.head_stride : 0;
   exec.each_lane([&](auto lane) {
-    for (int d = lane.id; d < p.head_dim; d += E::kLanes) {
-      exec.template store_shared<float>(lane, scratch + 4 * d, exists ? load_query_element(exec, p.q, at + d) : 0.0f);
+    // All elements are asked for before the first is waited for.
+    constexpr int kMost = 256 / E::kLanes;
+    std::uint32_t x[kMost];
+    FP4PA_UNROLL
+    for (int i = 0; i < kMost; ++i) {
+      const int d = lane.id + i * E::kLanes;
+      x[i] = exists && d < p.head_dim ? load_query_bits(exec, p.q, at + d) : 0;
+    }
+    FP4PA_UNROLL
+    for (int i = 0; i < kMost; ++i) {
+      const int d = lane.id + i * E::kLanes;
+      if (d < p.head_dim) exec.template store_shared<float>(lane, scratch + 4 * d, query_element(p.q.dtype, x[i]));
     }
   });
   float norm = 1.0f;

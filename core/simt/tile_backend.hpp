@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "core/attention/body.hpp"
+#include "core/math.hpp"
 #include "core/simt/key_stream.hpp"
 #include "core/simt/query.hpp"
 #include "core/simt/row_slots.hpp"
@@ -25,7 +26,7 @@ concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float 
   typename S::OutputAtom;
   requires rows_agree<typename S::ScoreAtom, typename S::OutputAtom>();
   typename S::QueryRegisters;  // a lane's share of the query, where it is kept in registers
-  { S::swizzle(i, i, i) } -> std::same_as<int>;       // where chunk i of a row lies; its own inverse
+  { S::swizzle(i, i, i) } -> std::same_as<int>;       // where chunk i of a row lies; its own inverse, alike in rows 8 apart
   { S::token_of_slot(i) } -> std::same_as<int>;        // which key of a tile the product takes as its i-th, see token_order.hpp
   requires std::same_as<decltype(S::kTokenAlignment), const int>;  // tokens that must share a row of scales along tokens
   { S::exp2(x) } -> std::same_as<float>;
@@ -40,6 +41,17 @@ inline constexpr int kOutputBlockOf = kDimBlock;
 template <class S>
   requires requires { S::kOutputBlock; }
 inline constexpr int kOutputBlockOf<S> = S::kOutputBlock;
+
+/// Probabilities are kept times 2^kProbabilityLog2, where a shim names one: its P V then needs no multiplication of its own to
+/// bring them into the range of a narrow operand. Row sums are kept in the same unit until finish_rows.
+template <class Shim>
+[[nodiscard]] consteval int probability_log2() {
+  if constexpr (requires { Shim::kProbabilityLog2; }) {
+    return Shim::kProbabilityLog2;
+  } else {
+    return 0;
+  }
+}
 
 template <class Shim>
 class SimtTileBackend {
@@ -65,8 +77,8 @@ class SimtTileBackend {
   static constexpr int kOutputRegisters = kDimTiles * kRowTiles * kOutputValues;
 
   static constexpr int kOutputBlock = kOutputBlockOf<Shim>;
-  /// A shim that leaves an output in the same order for all formats of V.
-  static constexpr bool kOneOrder = requires { requires Shim::kOneOrder; };
+  /// An output has the same order wherever it came from: in one format of V, or because the shim says so of all.
+  static constexpr bool kOneOrder = (kSegments == 1 && !is_any(kConfig.v[0])) || requires { requires Shim::kOneOrder; };
 
   using ScoreRegisters = float[kKeyTiles][kRowTiles][kScoreValues];
   using OutputRegisters = float[kDimTiles][kRowTiles][kOutputValues];
@@ -74,14 +86,18 @@ class SimtTileBackend {
   struct RowVector {
     PerLane<float[kRowSlots]> value;
   };
+  /// In log2 units, or as the instruction summed them: then the rows' factors are multiplied in with the subtraction of the
+  /// maximum, or before anybody looks at a score.
   struct Scores {
     PerLane<ScoreRegisters> value;
     std::int32_t first_key;
+    bool raw;
   };
   struct Output {
     PerLane<OutputRegisters> value;
     float unit;     // the output is value * unit * 2^unit_log2
     int unit_log2;  // kept apart: it may leave the range of a float
+    int unit_floor; // the least unit_log2 that what is there stays finite in
     int order;      // of its dims, see Shim::dim_order; 0 while it is all zeros
   };
 
@@ -100,7 +116,10 @@ class SimtTileBackend {
     const Segment& segment = p_.segments[S];
     exec_.template copy_wait<0>();
     exec_.block_barrier();  // nobody reads the last query or the last stages any more
-    load_query<S>(rows, segment.k, item.kv_head);
+    const int team = divides_rows(kConfig) ? 0 : exec_.warp();
+    Stream<S> stream(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
+                     layout_.addresses + team * layout_.address_bytes);
+    load_query<S>(rows, segment.k, item.kv_head);  // while the first keys are on their way
     exec_.block_barrier();
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
@@ -109,9 +128,7 @@ class SimtTileBackend {
       }
     });
     Shim::load_query_registers(exec_, query_offset(), head_dim(), query_);
-    const int team = divides_rows(kConfig) ? 0 : exec_.warp();
-    return Stream<S>(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
-                     layout_.addresses + team * layout_.address_bytes);
+    return stream;
   }
 
   [[nodiscard]] FP4PA_FN RowVector row_vector(float x) const {
@@ -123,6 +140,7 @@ class SimtTileBackend {
     Output o;
     o.unit = 1.0f;
     o.unit_log2 = 0;
+    o.unit_floor = -1000;
     o.order = 0;
     each_output(o, [](float& value, Lane, int, int, int) { value = 0.0f; });
     return o;
@@ -135,11 +153,7 @@ class SimtTileBackend {
     with_key_kind<kConfig.k[S]>(stream.k_kind(), [&](auto kind) {
       Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms_, scores.value);
     });
-    exec_.each_lane([&](Lane lane) {
-      for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
-        scores.value[lane][tile][nt][v] *= factor_.value[lane][nt * Slots::kSlots + Slots::slot(v)];
-      });
-    });
+    scores.raw = true;
     return scores;
   }
 
@@ -153,6 +167,14 @@ class SimtTileBackend {
 
   template <class F>
   FP4PA_FN void each_score(Scores& scores, F&& f) const {
+    if (scores.raw) {
+      exec_.each_lane([&](Lane lane) {
+        for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+          scores.value[lane][tile][nt][v] *= factor_.value[lane][nt * Slots::kSlots + Slots::slot(v)];
+        });
+      });
+      scores.raw = false;
+    }
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
         f(scores.value[lane][tile][nt][v], row_base() + nt * kQueries + Slots::query(lane.id, v),
@@ -166,25 +188,28 @@ class SimtTileBackend {
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
         float& m = max.value[lane][nt * Slots::kSlots + Slots::slot(v)];
-        m = ::fmaxf(m, scores.value[lane][tile][nt][v]);
+        m = math::max(m, scores.value[lane][tile][nt][v]);
       });
     });
-    reduce_peers(max, [](float a, float b) { return ::fmaxf(a, b); });
-    each_row([](float& m, float old) { m = ::fmaxf(m, old); }, max, before);
+    reduce_peers(max, [](float a, float b) { return math::max(a, b); });
+    const RowVector factor = pending_factor(scores);
+    each_row([](float& m, float f, float old) { m = math::max(m * f, old); }, max, factor, before);
     return max;
   }
 
   FP4PA_FN void exp2_minus(Scores& scores, const RowVector& max) const {
+    const RowVector factor = pending_factor(scores);
     exec_.each_lane([&](Lane lane) {
       float base[kRowSlots];
       FP4PA_UNROLL
       for (int s = 0; s < kRowSlots; ++s) {
         // A row that has seen nothing has only scores of -inf: minus anything finite they give 0.
-        base[s] = max.value[lane][s] == kMinusInf ? 0.0f : max.value[lane][s];
+        base[s] = max.value[lane][s] == kMinusInf ? 0.0f : max.value[lane][s] - static_cast<float>(probability_log2<Shim>());
       }
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+        const int slot = nt * Slots::kSlots + Slots::slot(v);
         float& x = scores.value[lane][tile][nt][v];
-        x = Shim::exp2(x - base[nt * Slots::kSlots + Slots::slot(v)]);
+        x = Shim::exp2(math::fma(x, factor.value[lane][slot], -base[slot]));
       });
     });
   }
@@ -246,6 +271,8 @@ class SimtTileBackend {
   /// Makes unit * 2^unit_log2 the unit of the output.
   FP4PA_FN void set_unit(Output& output, float unit, int unit_log2) const {
     if (output.unit == unit && output.unit_log2 == unit_log2) return;
+    // A sum of probabilities times decoded values is far less than 2^30 of its unit.
+    if (output.order != 0 && output.unit_floor < output.unit_log2 - 90) output.unit_floor = output.unit_log2 - 90;
     const int shift = output.unit_log2 - unit_log2;
     const float ratio = output.unit / unit;
     output.unit = unit;
@@ -257,8 +284,17 @@ class SimtTileBackend {
     each_output(output, [=](float& value, Lane, int, int, int) { value = value * low * ratio * high; });
   }
   [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : p_.head_dim; }
+  /// kScratchBytes of this warp alone, free while a segment runs.
+  [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }
 
  private:
+  /// What is still to be multiplied into scores; at least 0, see load_query.
+  [[nodiscard]] FP4PA_FN RowVector pending_factor(const Scores& scores) const {
+    RowVector factor = factor_;
+    each_row([&](float& f) { f = scores.raw ? f : 1.0f; }, factor);
+    return factor;
+  }
+
   template <int kTiles, int kValues, class F>
   FP4PA_FN static void for_each_value(F&& f) {
     FP4PA_UNROLL
@@ -280,7 +316,6 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN static bool first_peer(Lane lane) { return (lane.id & Slots::kPeerBits) == 0; }
   [[nodiscard]] FP4PA_FN bool holds_result() const { return divides_rows(kConfig) || exec_.warp() == 0; }
 
-  [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }
   [[nodiscard]] FP4PA_FN std::uint32_t query_offset() const {
     return layout_.query + (divides_rows(kConfig) ? exec_.warp() * layout_.query_bytes : 0);
   }
@@ -307,20 +342,23 @@ class SimtTileBackend {
     const KvKind kind = is_any(kFixed) ? kv_kind(k) : kFixed;
     const QueryForm form = Shim::query_form(kind);
     const float multiplier = p_.scale_log2 * k.global(kv_head);
+    // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.
+    const float sign = multiplier < 0.0f ? -1.0f : 1.0f;
+    const float magnitude = multiplier * sign;
     terms_ = query_terms(p_.q.dtype, p_.rotation, form.bf16);
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
     if constexpr (kReadsQuads) {
       if (p_.rotation == Rotation::kNone && query_rows_are_quads<E>(p_.q, p_.head_dim)) {
-        for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, multiplier, r, step);
+        for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, magnitude, sign, r, step);
         return;
       }
     }
+    FP4PA_NO_UNROLL
     for (int r = first; r < kWarpRows; r += step) {
-      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, multiplier);
-      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), q.to_operand,
-                            terms_);
+      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, magnitude);
+      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), sign * q.to_operand, terms_);
       exec_.each_lane([&](Lane lane) {
         if (lane.id == 0) {
           exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r), q.factor);
@@ -337,7 +375,7 @@ class SimtTileBackend {
   static constexpr bool kReadsQuads = kQuads > 0 && requires { Shim::kStoresQuads; };
 
   /// Rows r, r + step, ... of this warp.
-  FP4PA_FN void load_query_quads(const RowMap& rows, KvKind kind, QueryForm form, float multiplier, int r, int step) {
+  FP4PA_FN void load_query_quads(const RowMap& rows, KvKind kind, QueryForm form, float magnitude, float sign, int r, int step) {
     PerLane<float[kQuadRows][kQuads][4]> x;
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
@@ -376,14 +414,14 @@ class SimtTileBackend {
         PerLane<float[4]> quad;
         exec_.each_lane([&](Lane lane) {
           FP4PA_UNROLL
-          for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * exp2_exact(shift);
+          for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * sign * exp2_exact(shift);
         });
         Shim::store_query_quads(exec_, kind, query_offset(), r + i * step, 4 * q * E::kLanes, head_dim(), quad, terms_);
       }
       exec_.each_lane([&](Lane lane) {
         if (lane.id == 0) {
           exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r + i * step),
-                                             multiplier * form.unit * exp2_exact(-shift));
+                                             magnitude * form.unit * exp2_exact(-shift));
         }
       });
     }
