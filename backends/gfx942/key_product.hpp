@@ -165,7 +165,8 @@ struct KeyProduct {
   FP4PA_FN static void multiply_block(E& exec, const Stream& stream, std::uint32_t query, const auto& registers, int terms,
                                       int block, PerLane<std::uint32_t[4]>& keys, Sum&& sum) {
     PerLane<std::uint32_t[kRowTiles][4]> q;
-    exec.each_lane([&](Lane lane) { Shim::query_block(exec, lane, query, registers[lane], block, stream.head_dim(), q[lane]); });
+    exec.each_lane(
+        [&](Lane lane) { Shim::query_block(exec, lane, query, registers[lane], block, stream.head_dim(), q[lane]); });
     multiply_term<Element>(exec, keys, q, sum);
     if (terms > 1) {
       exec.each_lane([&](Lane lane) { Shim::second_term(exec, lane, query, block, stream.head_dim(), q[lane]); });

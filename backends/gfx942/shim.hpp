@@ -84,8 +84,8 @@ struct DecodeShim {
   }
 
   /// One block of dims of the query's first term.
-  FP4PA_FN static void query_block(Exec& exec, Lane lane, std::uint32_t query, const auto& registers, int block, int head_dim,
-                                   std::uint32_t (&out)[kConfig.row_tiles][4]) {
+  FP4PA_FN static void query_block(Exec& exec, Lane lane, std::uint32_t query, const auto& registers, int block,
+                                   int head_dim, std::uint32_t (&out)[kConfig.row_tiles][4]) {
     FP4PA_UNROLL
     for (int tile = 0; tile < kConfig.row_tiles; ++tile) {
       if constexpr (kQueryInRegisters && std::is_same_v<std::remove_cvref_t<decltype(registers)>, QueryRegisters>) {
@@ -105,8 +105,8 @@ struct DecodeShim {
   }
 
   template <KvKind kKind, class Stream, class Registers, class Scores>
-  FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query, const Registers& registers, int terms,
-                                 Scores& scores) {
+  FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query, const Registers& registers,
+                                 int terms, Scores& scores) {
     KeyProduct<Derived>::template multiply<kKind>(exec, stream, query, registers, terms, scores);
   }
   template <KvKind kKind, class Backend, class Stream, class Scores>

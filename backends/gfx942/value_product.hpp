@@ -9,10 +9,10 @@
 //                               multiplied into P, in f32 before it is rounded. P is raised by a power of two, held in the
 //                               output's unit, that keeps it in range: chosen from the first tile's largest scale and
 //                               again only if a later one is 2^30 times as large.
-//   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (key_product.hpp), also along tokens: a lane's eight
-//                               tokens share theirs
-//   E2M1, E8M0 along tokens     f16; the f32 sum of 16 tokens is multiplied by the scale of its dim: two products, in each of
-//                               which the other 16 tokens' probabilities are zeros
+//   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (key_product.hpp), also along tokens: a lane's
+//                               eight tokens share theirs
+//   E2M1, E8M0 along tokens     f16; the f32 sum of 16 tokens is multiplied by the scale of its dim: two products, in each
+//                               of which the other 16 tokens' probabilities are zeros
 //   E4M3, f16, bf16             as they are
 // P in f16 is raised by 2^14: what is 2^-38 of a row's largest probability is the least that counts.
 #pragma once
@@ -30,7 +30,9 @@ inline constexpr int kProbabilityF16Log2 = 14;
 [[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
   return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken;
 }
-[[nodiscard]] FP4PA_FN constexpr bool value_is_bf16(KvKind kind) { return scales_probability(kind) || kind == KvKind::kBf16; }
+[[nodiscard]] FP4PA_FN constexpr bool value_is_bf16(KvKind kind) {
+  return scales_probability(kind) || kind == KvKind::kBf16;
+}
 
 template <class Shim>
 struct ValueProduct {
@@ -290,7 +292,9 @@ struct ValueProduct {
       PerLane<std::uint64_t> scales;  // byte 2i + m: of dim m of row 4g + i
       exec.each_lane([&](Lane lane) {
         FP4PA_UNROLL
-        for (int i = 0; i < kRowTiles * 4; ++i) own[lane][i / 4][i % 4] = lane.id / 32 == piece ? weight[lane][i / 4][i % 4] : 0;
+        for (int i = 0; i < kRowTiles * 4; ++i) {
+          own[lane][i / 4][i % 4] = lane.id / 32 == piece ? weight[lane][i / 4][i % 4] : 0;
+        }
         scales[lane] = exec.template load_shared<std::uint64_t>(
             lane, stream.tile_offset() + layout.v_scales + (2 * step + piece) * layout.v_scale_pitch + block * kBlockDims +
                       lane.id / 16 * 8);

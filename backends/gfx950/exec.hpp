@@ -89,7 +89,8 @@ class WaveExec : public gfx942::Wave {
             class ScalesB>
   FP4PA_WAVE_FN void multiply_scaled(D&& d, A&& a, B&& b, ScalesA&& scales_a, ScalesB&& scales_b) const {
     auto& sum = d(lane_);
-    InstructionOf<Atom>::Type::template mma<kSelectA, kSelectB>(sum, a(lane_), b(lane_), sum, scales_a(lane_), scales_b(lane_));
+    InstructionOf<Atom>::Type::template mma<kSelectA, kSelectB>(sum, a(lane_), b(lane_), sum, scales_a(lane_),
+                                                                scales_b(lane_));
   }
 
  private:

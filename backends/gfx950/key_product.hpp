@@ -60,9 +60,11 @@ struct NativeKeyProduct {
       FP4PA_UNROLL
       for (int i = 0; i < 4; ++i) codes[lane][i] = 0;
       if (kChunks % 4 != 0 && chunk >= kChunks) return;
-      exec.load_shared_16(lane, gfx942::byte_offset(true, stream.tile_offset(), token, layout.k_chunks, 16 * chunk), codes[lane]);
-      scale[lane] = exec.template load_shared<std::uint8_t>(
-          lane, stream.tile_offset() + layout.k_scales + token * layout.k_scale_pitch + (kKind == KvKind::kPerToken ? 0 : chunk));
+      exec.load_shared_16(lane, gfx942::byte_offset(true, stream.tile_offset(), token, layout.k_chunks, 16 * chunk),
+                          codes[lane]);
+      scale[lane] = exec.template load_shared<std::uint8_t>(lane, stream.tile_offset() + layout.k_scales +
+                                                                      token * layout.k_scale_pitch +
+                                                                      (kKind == KvKind::kPerToken ? 0 : chunk));
     });
     FP4PA_UNROLL
     for (int term = 0; term < Query::kTerms; ++term) {

@@ -84,7 +84,8 @@ struct MfmaF32_16x16x32_Instruction {
     const Float32x4 wc{c[0], c[1], c[2], c[3]};
     Float32x4 sum;
     if constexpr (std::same_as<Element, core::F16>) {
-      sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(Half8, wa), __builtin_bit_cast(Half8, wb), wc, 0, 0, 0);
+      sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(__builtin_bit_cast(Half8, wa), __builtin_bit_cast(Half8, wb), wc, 0,
+                                                   0, 0);
     } else {
       sum = __builtin_amdgcn_mfma_f32_16x16x32_bf16(__builtin_bit_cast(Bfloat8, wa), __builtin_bit_cast(Bfloat8, wb), wc, 0,
                                                     0, 0);

@@ -52,7 +52,8 @@ struct NativeQuery {
       FP4PA_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int dim = 4 * lane.id + i;
-        value[lane][i] = dim < kConfig.head_dim ? exec.template load_shared<float>(lane, scratch + 4 * dim) * multiplier : 0.0f;
+        value[lane][i] =
+            dim < kConfig.head_dim ? exec.template load_shared<float>(lane, scratch + 4 * dim) * multiplier : 0.0f;
         const std::uint32_t bits = core::magnitude_bits(value[lane][i]);
         largest[lane] = bits > largest[lane] ? bits : largest[lane];
       }

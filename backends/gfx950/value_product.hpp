@@ -7,11 +7,12 @@
 //
 // Lane (r = lane % 16, g = lane / 16) of A must hold row r's dim of tokens 32 g .. 32 g + 31, but V lies token by token. Two ways
 // across (ValueReads):
-//   kColumns16  ds_read_b64_tr_b16: 16 lanes bring four tokens' 32 bytes and get a column of 16 bits each, four dims; eight loads
-//               are 32 tokens of four dims, which separate_dims sorts: 12 operations an instruction. Dim tile m of a block of 64
-//               has dims 4 r + m.
-//   kColumns4   ds_read_b64_tr_b4: sixteen tokens' 8 bytes become a column of one dim; two loads are an operand. Dim tile m of a
-//               block of 64 has dims 16 m + r. Nothing is left to do, but see docs/gfx950.md on what is known of this load.
+//   kColumns16  ds_read_b64_tr_b16: 16 lanes bring four tokens' 32 bytes and get a column of 16 bits each, four dims;
+//               eight loads are 32 tokens of four dims, which separate_dims sorts: 12 operations an instruction. Dim
+//               tile m of a block of 64 has dims 4 r + m.
+//   kColumns4   ds_read_b64_tr_b4: sixteen tokens' 8 bytes become a column of one dim; two loads are an operand. Dim
+//               tile m of a block of 64 has dims 16 m + r. Nothing is left to do, but see docs/gfx950.md on what is known
+//               of this load.
 // Lane m + 16 b supplies the scale of row m's dim for tokens 32 b .. 32 b + 31.
 #pragma once
 
@@ -92,8 +93,9 @@ struct NativeValueProduct {
           const int nt = i % kRowTiles;
           exec.template multiply_scaled<Atom, core::ScaleSelect{}, core::ScaleSelect{}>(
               [&](Lane lane) -> auto& { return output.value[lane][kTiles * block + m][nt]; },
-              [&](Lane lane) -> auto& { return values[lane][m]; }, [&](Lane lane) -> auto& { return weight[lane][term][nt]; },
-              [&](Lane lane) { return scale[lane][m]; }, [&](Lane) { return kScale[term]; });
+              [&](Lane lane) -> auto& { return values[lane][m]; },
+              [&](Lane lane) -> auto& { return weight[lane][term][nt]; }, [&](Lane lane) { return scale[lane][m]; },
+              [&](Lane) { return kScale[term]; });
         }
       }
     }

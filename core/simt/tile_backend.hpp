@@ -77,8 +77,8 @@ class SimtTileBackend {
   static constexpr int kOutputRegisters = kDimTiles * kRowTiles * kOutputValues;
 
   static constexpr int kOutputBlock = kOutputBlockOf<Shim>;
-  /// A shim that leaves an output in the same order for all formats of V.
-  static constexpr bool kOneOrder = requires { requires Shim::kOneOrder; };
+  /// An output has the same order wherever it came from: in one format of V, or because the shim says so of all.
+  static constexpr bool kOneOrder = (kSegments == 1 && !is_any(kConfig.v[0])) || requires { requires Shim::kOneOrder; };
 
   using ScoreRegisters = float[kKeyTiles][kRowTiles][kScoreValues];
   using OutputRegisters = float[kDimTiles][kRowTiles][kOutputValues];

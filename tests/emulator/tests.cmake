@@ -1,6 +1,7 @@
 # What the emulator's tests need beside their own sources: the grid of configurations, and tests of the CUDA back end that its
 # instances pass on the emulator too. Included by tests/CMakeLists.txt after
 # fp4pa_test_area(emulator ...).
+find_package(Threads REQUIRED)
 if(TARGET fp4pa_test_emulator)
   target_sources(fp4pa_test_emulator PRIVATE
     attention/grid_case.cpp attention/grid_pool.cpp attention/grid_run.cpp attention/scene.cpp
