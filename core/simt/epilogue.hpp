@@ -86,6 +86,9 @@ FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) cons
   if (output.order == order) return;
   const int old = output.order;
   output.order = order;
+  // One format of V has one order. Said here because the exchange below, though it would never run, makes the compiler keep
+  // the accumulators as it wants them, and move them to where the instructions want them, tile by tile.
+  if constexpr (kSegments == 1 && !is_any(kConfig.v[0])) return;
   if (old == 0) return;
   if constexpr (kSegments == 1 && !is_any(kConfig.v[0])) return;  // there is one order
   constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
