@@ -49,6 +49,10 @@ static_assert(same(FP4PA_KV_MXFP8, KvFormat::kMxfp8));
 static_assert(same(FP4PA_SCALE_AXIS_HEAD_DIM, VScaleAxis::kHeadDim));
 static_assert(same(FP4PA_SCALE_AXIS_TOKENS, VScaleAxis::kTokens));
 
+static_assert(same(FP4PA_MATRIX_AUTO, MatrixPath::kAuto));
+static_assert(same(FP4PA_MATRIX_NATIVE, MatrixPath::kNative));
+static_assert(same(FP4PA_MATRIX_DECODE, MatrixPath::kDecode));
+
 static_assert(same(FP4PA_SCALE_FLOOR, ScaleMode::kFloor));
 static_assert(same(FP4PA_SCALE_CEIL, ScaleMode::kCeil));
 static_assert(same(FP4PA_SCALE_RCEIL, ScaleMode::kRceil));

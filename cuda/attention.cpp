@@ -7,25 +7,22 @@
 #include "api/attention_params.hpp"
 #include "api/error.hpp"
 #include "cuda/device.hpp"
-#include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/variants.hpp"
 #include "kernels/finding.hpp"
 
 namespace fp4pa::cuda {
 namespace {
 
-using simt::kInstances;
-using simt::kNumInstances;
-
 // CMake writes a translation unit for each row it counted.
-static_assert(kNumInstances == FP4PA_CUDA_INSTANCES);
+static_assert(simt::kNumInstances == FP4PA_CUDA_INSTANCES && sm120::kNumInstances == FP4PA_CUDA_NATIVE_INSTANCES);
 
 template <int... index>
 std::array<const void*, sizeof...(index)> functions(std::integer_sequence<int, index...>) {
   return {attend_function<index>()...};
 }
 const void* function_of(int instance) {
-  static const auto kFunctions = functions(std::make_integer_sequence<int, kNumInstances>());
+  static const auto kFunctions = functions(std::make_integer_sequence<int, kNumVariants>());
   return kFunctions[static_cast<std::size_t>(instance)];
 }
 
@@ -39,18 +36,18 @@ struct Launch {
 
 /// As many warps as the instance was made for, or fewer where the device's shared memory ends.
 Launch launch_of(int instance, const AttentionConfig& config, int shared_bytes) {
-  const core::SimtConfig& shape = kInstances[instance];
+  const core::SimtConfig& shape = shape_of(instance);
   int warps = shape.warps;
-  core::SharedLayout layout = simt::shared_layout_of(shape, config, warps);
+  core::SharedLayout layout = shared_layout_of(instance, config, warps);
   while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
-    layout = simt::shared_layout_of(shape, config, --warps);
+    layout = shared_layout_of(instance, config, --warps);
   }
   return {warps, layout};
 }
 
 /// Lets a kernel use all the shared memory it may ask for, once per device.
 Status prepare(int instance, const DeviceProperties& device) {
-  static std::array<std::array<std::atomic<bool>, kNumInstances>, kMaxDevices> prepared{};
+  static std::array<std::array<std::atomic<bool>, kNumVariants>, kMaxDevices> prepared{};
   const bool known = device.device < kMaxDevices;
   if (known && prepared[device.device][instance].load(std::memory_order_acquire)) return Status::kOk;
   const cudaError_t error = cudaFuncSetAttribute(function_of(instance), cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -90,7 +87,15 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
-  const int instance = simt::select_instance(config);
+  const int instance = select_variant(config, device.compute_capability);
+  if (instance < 0 && config.matrix_path == MatrixPath::kNative) {
+    return api::fail(Status::kUnsupportedFormat,
+                     "matrix_path is native, and there is no such kernel for %s keys with %s values scaled along %s at head_dim "
+                     "%d%s on compute capability %d.%d; allowed: auto, decode",
+                     name_of(config.cache.k.format), name_of(config.cache.v.format), name_of(config.cache.v.scale_axis),
+                     config.cache.head_dim, config.two_tier ? " with a recent tier" : "", device.compute_capability / 10,
+                     device.compute_capability % 10);
+  }
   if (instance < 0) {
     return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
                      name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
@@ -109,7 +114,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
 
   choice->variant = instance;
   choice->num_workers = blocks * device.multiprocessors;
-  choice->tile_rows = simt::rows_of(kInstances[instance]);
+  choice->tile_rows = simt::rows_of(shape_of(instance));
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
   choice->workspace_bytes += notes_bytes(choice->num_workers);
   if (config.validate_device_data) choice->workspace_bytes += 256;

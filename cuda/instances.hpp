@@ -95,33 +95,46 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
   return i.segments == 2 && fits(i.k[1], c.recent.k) && fits(i.v[1], c.recent.v);
 }
 
-/// The instance for a configuration: of the first that serve it and have its formats, the one whose tiles its rows fill best.
-[[nodiscard]] inline int select_instance(const AttentionConfig& c) {
+/// How often the tiles of an instance walk the keys of a sequence.
+[[nodiscard]] inline std::int64_t passes(const SimtConfig& i, const AttentionConfig& c) {
   const std::int64_t rows = std::int64_t{c.max_q_len} * (c.num_q_heads / c.cache.num_kv_heads);
+  return (rows + rows_of(i) - 1) / rows_of(i);
+}
+
+/// Of the first in a list that serve a configuration and have its formats, the one whose tiles its rows fill best; -1 if none.
+/// @param shape  from a row of the list to its shape
+template <class Shape>
+[[nodiscard]] int select_among(const AttentionConfig& c, int count, Shape&& shape) {
   int best = -1;
-  for (int i = 0; i < kNumInstances; ++i) {
-    if (!serves(kInstances[i], c)) continue;
+  for (int i = 0; i < count; ++i) {
+    const SimtConfig* const candidate = shape(i);
+    if (!serves(*candidate, c)) continue;
     if (best < 0) {
       best = i;
       continue;
     }
-    if (kInstances[best].exact_head_dim && !kInstances[i].exact_head_dim) continue;
+    const SimtConfig& taken = *shape(best);
+    if (taken.exact_head_dim && !candidate->exact_head_dim) continue;
     // Fewest passes over the keys; then fewest idle rows.
-    const auto passes = [&](int x) { return (rows + rows_of(kInstances[x]) - 1) / rows_of(kInstances[x]); };
-    const bool better = passes(i) < passes(best) ||
-                        (passes(i) == passes(best) && rows_of(kInstances[i]) < rows_of(kInstances[best]));
+    const bool better = passes(*candidate, c) < passes(taken, c) ||
+                        (passes(*candidate, c) == passes(taken, c) && rows_of(*candidate) < rows_of(taken));
     if (better) best = i;
   }
   return best;
 }
+[[nodiscard]] inline int select_instance(const AttentionConfig& c) {
+  return select_among(c, kNumInstances, [](int i) { return &kInstances[i]; });
+}
 
 /// Bytes of a team's stages, what the segment that needs most needs, and of its decoded tiles.
-[[nodiscard]] inline int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
+/// @tparam ScaleForm  of the instance's shim
+template <class ScaleForm = sm80::OperandScales>
+[[nodiscard]] int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
   const auto bytes = [&](const KvCacheDesc& tier, int stages) {
     const KvKind k = kind_of(tier.k);
     const KvKind v = kind_of(tier.v);
     return stages * (i.decode_tiles ? core::tile_layout(k, v, tier.head_dim, i.tile_keys)
-                                    : core::tile_layout<sm80::OperandScales>(k, v, tier.head_dim, i.tile_keys)).bytes;
+                                    : core::tile_layout<ScaleForm>(k, v, tier.head_dim, i.tile_keys)).bytes;
   };
   const int old_tier = bytes(c.cache, i.stages[0]);
   if (i.decode_tiles) {
@@ -132,10 +145,11 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 
 /// Shared memory of a block of `warps` warps. A warp's result is what SimtTileBackend::kResultBytes says: 16 x 8 accumulators
 /// an atom over 32 lanes, and two floats a row.
-[[nodiscard]] inline core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
+template <class ScaleForm = sm80::OperandScales>
+[[nodiscard]] core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
   const int rows = i.row_tiles * atom_queries(i);
   const int terms = i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0])) : 2;
-  return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes(i, c), (i.head_dim + 2) * rows * 4, terms);
+  return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes<ScaleForm>(i, c), (i.head_dim + 2) * rows * 4, terms);
 }
 
 }  // namespace fp4pa::simt

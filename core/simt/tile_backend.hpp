@@ -18,7 +18,8 @@
 
 namespace fp4pa::core {
 
-/// What a shim supplies; docs/writing_a_backend.md has the prose.
+/// What a shim supplies; docs/writing_a_backend.md has the prose. A shim whose query operands are no 16-bit floats also has
+/// query_terms(params, kind), the number of operands that a query is the sum of.
 template <class S>
 concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float x, typename S::Exec& exec) {
   requires std::same_as<decltype(S::kConfig), const SimtConfig>;
@@ -345,7 +346,11 @@ class SimtTileBackend {
     // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.
     const float sign = multiplier < 0.0f ? -1.0f : 1.0f;
     const float magnitude = multiplier * sign;
-    terms_ = query_terms(p_.q.dtype, p_.rotation, form.bf16);
+    if constexpr (requires { Shim::query_terms(p_, kind); }) {
+      terms_ = Shim::query_terms(p_, kind);
+    } else {
+      terms_ = query_terms(p_.q.dtype, p_.rotation, form.bf16);
+    }
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();

@@ -58,6 +58,13 @@ enum class Rotation : std::int32_t {
   kHadamard128 = 128,
 };
 
+/// How FP4 reaches the matrix cores of a GPU that can multiply it as it lies in the cache, its block scales included.
+enum class MatrixPath : std::int32_t {
+  kAuto = 0,    ///< native where there is such a kernel and it does not read the cache more often; both are as accurate
+  kNative = 1,  ///< as it lies in the cache; plan() refuses what has no such kernel
+  kDecode = 2,  ///< decoded in registers, as CPUs and other GPUs always do
+};
+
 /// Integer type of a slot mapping.
 enum class IndexType : std::int32_t { kInt32 = 0, kInt64 = 1 };
 
@@ -79,6 +86,15 @@ enum class IndexType : std::int32_t { kInt32 = 0, kInt64 = 1 };
     case KvFormat::kBf16: return "bf16";
     case KvFormat::kF16: return "f16";
     case KvFormat::kMxfp8: return "mxfp8";
+  }
+  return "unknown";
+}
+
+[[nodiscard]] constexpr const char* name_of(MatrixPath v) noexcept {
+  switch (v) {
+    case MatrixPath::kAuto: return "auto";
+    case MatrixPath::kNative: return "native";
+    case MatrixPath::kDecode: return "decode";
   }
   return "unknown";
 }
