@@ -4,6 +4,7 @@
 #include "cuda/attention.hpp"
 #include "cuda/cache_ops.hpp"
 #include "cuda/device.hpp"
+#include "cuda/gemm.hpp"
 
 namespace fp4pa::api {
 
@@ -19,6 +20,9 @@ const Backend kCudaBackend{
     .quantize = cuda::quantize,
     .dequantize = cuda::dequantize,
     .merge_states = cuda::merge_states,
+    .quantize_weight = cuda::quantize_weight,
+    .linear_workspace = cuda::linear_workspace,
+    .linear = cuda::linear,
 };
 
 }  // namespace fp4pa::api

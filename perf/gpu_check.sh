@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds, tests and measures the CUDA back end on a machine with a GPU, in one command. A short table comes last.
 #
-#   perf/gpu_check.sh [build] [test] [sanitize] [bench]        default: build test bench
+#   perf/gpu_check.sh [build] [test] [sanitize] [bench] [gemm] default: build test bench
 #
 #   BUILD=build/gpu        where to build             ARCH=90-real   architectures to build for
 #   OUT=$BUILD/results     JSON and logs              JOBS=$(nproc)
@@ -45,7 +45,7 @@ build() {
   if cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release -DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_TESTS=OFF \
        -DFP4PA_TOOL=OFF -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH" \
        -DCMAKE_PROJECT_fp4pa_INCLUDE="$PWD/perf/gpu_check.cmake" "${deps[@]}" >"$OUT/configure.log" 2>&1 &&
-     ninja -C "$BUILD" -j "$JOBS" fp4pa_test_gpu fp4pa_gpu_bench >"$OUT/build.log" 2>&1; then
+     ninja -C "$BUILD" -j "$JOBS" fp4pa_test_gpu fp4pa_gpu_bench fp4pa_gpu_gemm >"$OUT/build.log" 2>&1; then
     note build ok "$((SECONDS - start)) s; $(grep -c 'bytes spill' "$OUT/build.log") kernels, $(grep 'bytes spill' "$OUT/build.log" | grep -vc ' 0 bytes spill stores') with spills"
   else
     tail -40 "$OUT/configure.log" "$OUT/build.log" 2>/dev/null
@@ -87,13 +87,24 @@ bench() {
   fi
 }
 
+# Against cuBLAS, where there is a PyTorch.
+gemm() {
+  if "$BUILD/bin/fp4pa_gpu_gemm" --json "$OUT/gemm.json" 2>&1 | tee "$OUT/gemm.txt"; then
+    note gemm ok "$OUT/gemm.json"
+  else
+    note gemm FAILED "see above"
+  fi
+  python3 perf/gemm_peers.py --json "$OUT/gemm_peers.json" 2>&1 | tee "$OUT/gemm_peers.txt" || true
+}
+
 for step in $STEPS; do
   case $step in
     build) build ;;
     test) tests ;;
     sanitize) sanitize ;;
     bench) bench ;;
-    *) echo "unknown step $step; allowed: build test sanitize bench"; exit 2 ;;
+    gemm) gemm ;;
+    *) echo "unknown step $step; allowed: build test sanitize bench gemm"; exit 2 ;;
   esac
   [ "$step" = build ] && [ $failed = 1 ] && break
 done

@@ -1,0 +1,51 @@
+// What the matrix product of sm_80 and later is given, and the sizes that its launching side must know. No device code.
+#pragma once
+
+#include <cstdint>
+
+#include "core/macros.hpp"
+#include "fp4pa/types.hpp"
+
+namespace fp4pa::sm80 {
+
+inline constexpr int kGemmWarps = 8;
+inline constexpr int kGemmRows = 32 * kGemmWarps;  // of W, a block
+inline constexpr int kGemmStage = 128;             // columns
+inline constexpr int kCodeBytes = kGemmStage / 2;  // of a row and a stage
+
+struct GemmParams {
+  const std::uint8_t* codes;
+  const std::uint8_t* scales;
+  const float* w_globals;  // null: w_global
+  float w_global;
+  std::int64_t code_batch, scale_batch;  // bytes between weights; 0 when one serves all
+  std::int64_t row_bytes;
+  std::int32_t n, groups;
+  ScaleLayout scale_layout;
+
+  const std::uint16_t* x;  // f16, rows 16-byte aligned
+  std::int64_t x_row;      // elements
+  std::int32_t x_cols;     // elements that a row has, a multiple of 8
+  const float* x_inverse;  // null, or what brings each row back to its size
+  const float* x_globals;  // null: 1
+
+  void* out;
+  const void* bias;
+  DType out_dtype, bias_dtype;
+  std::int32_t m;
+
+  std::int32_t stages, splits, row_tiles;
+};
+
+[[nodiscard]] constexpr int gemm_ring(int x_tiles) { return x_tiles <= 2 ? 4 : 3; }
+[[nodiscard]] FP4PA_FN constexpr int gemm_stage_bytes(bool nvfp4, int x_tiles) {
+  return kGemmRows * kCodeBytes + x_tiles * 8 * kGemmStage * 2 + kGemmRows * (nvfp4 ? 8 : 4);
+}
+inline constexpr int kSumPitch = kGemmRows + 4;  // floats; puts a lane group's sums into different banks
+[[nodiscard]] constexpr int gemm_shared_bytes(bool nvfp4, int x_tiles) {
+  const int ring = gemm_ring(x_tiles) * gemm_stage_bytes(nvfp4, x_tiles);
+  const int sums = x_tiles * 8 * kSumPitch * 4;
+  return ring > sums ? ring : sums;
+}
+
+}  // namespace fp4pa::sm80
