@@ -6,9 +6,9 @@
 // gives them and e2m1_to_f16 pairs them (column c with c + 4); X is brought into the same order, either when it was
 // prepared (kPaired) or by a permutation here.
 //
-// Scales, exactly. NVFP4's E4M3 is multiplied into the decoded f16 (six bits, times 2^-7). MXFP4's E8M0 is too, times 2^-3,
-// while all scales of a warp's stage lie in 2^-20 to 2^4, where no bit is lost; otherwise it multiplies the f32 sums of its 32
-// columns, which holds for every scale.
+// Scales, exactly. NVFP4's E4M3 is multiplied into the decoded f16: products have six bits and, at 2^-14, are multiples of
+// f16's smallest number. MXFP4's E8M0 multiplies the f32 sums of its 32 columns, which holds for every scale; with many rows
+// of X it is multiplied into the f16 too, at 2^-3, while all scales of a warp's stage lie in 2^-20 to 2^4, where no bit is lost.
 //
 // Blocks that share a tile and divide K form a cluster; their sums meet in shared memory and are added in the order of K, so
 // that results do not depend on timing. Below sm_90 K is not divided.
@@ -24,6 +24,30 @@
 #include "fp4pa/types.hpp"
 
 namespace fp4pa::sm80 {
+
+/// mask ? a : b, bit by bit: one instruction, which the compiler is kept from taking apart.
+__device__ __forceinline__ std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(out) : "r"(mask), "r"(a), "r"(b));
+  return out;
+#else
+  return (a & mask) | (b & ~mask);
+#endif
+}
+
+/// e2m1_to_f16 for where logic instructions are what there is too little of: shifts to the left can be done by the
+/// multiplier, and seven others are left.
+__device__ __forceinline__ void e2m1_to_f16_fma(std::uint32_t q, std::uint32_t (&out)[4]) {
+  constexpr std::uint32_t kSigns = 0x80808080u;
+  constexpr std::uint32_t kTop = 0x8e008e00u;
+  const std::uint32_t even = select_bits(kSigns, q << 4, q << 1);
+  const std::uint32_t odd = select_bits(kSigns, q, q >> 3);
+  out[0] = (even << 8) & kTop;
+  out[1] = (odd << 8) & kTop;
+  out[2] = even & kTop;
+  out[3] = odd & kTop;
+}
 
 /// @tparam kXTiles  eights of rows of X
 template <bool kNvfp4, int kXTiles, bool kPaired>
@@ -49,33 +73,34 @@ class GemmBlock {
     const int first = static_cast<int>(static_cast<std::int64_t>(p_.stages) * rank_ / p_.splits);
     const int last = static_cast<int>(static_cast<std::int64_t>(p_.stages) * (rank_ + 1) / p_.splits);
     // W does not depend on the kernel that prepares X, and need not wait for it.
-#pragma unroll
+#pragma unroll 1
     for (int s = 0; s < kRing - 1; ++s) {
-      if (first + s < last) fetch_weight(first + s, s);
+      if (first + s < last) fetch_weight(first + s, s * kStageBytes);
     }
     wait_for_previous_kernel();
-#pragma unroll
+#pragma unroll 1
     for (int s = 0; s < kRing - 1; ++s) {
-      if (first + s < last) fetch_x(first + s, s);
+      if (first + s < last) fetch_x(first + s, s * kStageBytes);
       exec_.copy_commit();
     }
 #pragma unroll
     for (int i = 0; i < 2 * kXTiles * 4; ++i) sums_[i / (kXTiles * 4)][i / 4 % kXTiles][i % 4] = 0.0f;
 
     const bool idle = first_row_ + exec_.warp() * 32 >= p_.n;
-    int slot = 0;
+    std::uint32_t ring = 0;
+    std::uint32_t next_ring = (kRing - 1) * kStageBytes;
+#pragma unroll 1
     for (int s = first; s < last; ++s) {
       exec_.template copy_wait<kRing - 2>();
       __syncthreads();
-      const int next = s + kRing - 1;
-      const int next_slot = slot == 0 ? kRing - 1 : slot - 1;
-      if (next < last) {
-        fetch_weight(next, next_slot);
-        fetch_x(next, next_slot);
+      if (s + kRing - 1 < last) {
+        fetch_weight(s + kRing - 1, next_ring);
+        fetch_x(s + kRing - 1, next_ring);
       }
       exec_.copy_commit();
-      if (!idle) multiply_stage(slot);
-      slot = slot == kRing - 1 ? 0 : slot + 1;
+      if (!idle) multiply_stage(ring);
+      next_ring = ring;
+      ring = ring == (kRing - 1) * kStageBytes ? 0 : ring + kStageBytes;
     }
     finish();
   }
@@ -87,7 +112,10 @@ class GemmBlock {
   static constexpr int kX = kXTiles * 8 * kGemmStage * 2;
   static constexpr int kStageBytes = gemm_stage_bytes(kNvfp4, kXTiles);
   static constexpr int kScaleBytes = kNvfp4 ? 8 : 4;  // of a row and a stage
-  static constexpr float kUnit = kNvfp4 ? 128.0f : 8.0f;  // what undoes the operands' powers of two
+  static_assert(kStageBytes % 256 == 0 && kCodes % 256 == 0, "exclusive ors of offsets stay within rows");
+  /// With few rows of X, MXFP4's scales are multiplied into sums for less than into codes.
+  static constexpr bool kAlwaysSums = !kNvfp4 && kXTiles <= 2;
+  static constexpr float kUnit = kNvfp4 || kAlwaysSums ? 16384.0f : 8.0f;  // what undoes the operands' powers of two
 
   __device__ __forceinline__ static void wait_for_previous_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -102,90 +130,109 @@ class GemmBlock {
     return static_cast<std::uint32_t>(kCodes + row * (kGemmStage * 2) + (chunk ^ ((row & 1) << 2)) * 16);
   }
   __device__ __forceinline__ static std::uint32_t scale_offset(int row) {
-    return static_cast<std::uint32_t>(kCodes + kX + row * kScaleBytes);
+    return static_cast<std::uint32_t>(kCodes + kX + row * gemm_scale_pitch(kNvfp4));
   }
 
+  /// `bytes` of kBytes, and zeros. Nothing is read when there are none.
   template <int kBytes>
-  __device__ __forceinline__ void copy_small(std::uint32_t to, const void* from, bool valid) const {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(base_ + to), "l"(from), "n"(kBytes),
-                 "r"(valid ? kBytes : 0)
-                 : "memory");
+  __device__ __forceinline__ void copy(std::uint32_t to, const void* from, int bytes) const {
+    if constexpr (kBytes == 16) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to), "l"(from), "r"(bytes) : "memory");
+    } else {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(base_ + to), "l"(from), "n"(kBytes), "r"(bytes)
+                   : "memory");
+    }
   }
 
-  __device__ __forceinline__ void fetch_weight(int stage, int slot) const {
-    const std::uint32_t ring = static_cast<std::uint32_t>(slot * kStageBytes);
+  /// A thread's chunks of W: one of four in a row, of every 64th row. Codes past K multiply zeros of X, so that it does not
+  /// matter what they are.
+  __device__ __forceinline__ void fetch_weight(int stage, std::uint32_t ring) const {
+    constexpr int kRowsApart = kThreads / 4;
     const int chunk = thread_ % 4;
     const std::int64_t at = std::int64_t{stage} * kCodeBytes + chunk * 16;
-    const bool whole = p_.row_bytes % 16 == 0;  // NVFP4 rows may end in half a chunk, and then start at one
+    const std::uint8_t* from = codes_ + std::int64_t{first_row_ + thread_ / 4} * p_.row_bytes + at;
+    std::uint32_t to = ring + code_offset(thread_ / 4, chunk);
+    const int left = p_.n - first_row_ - thread_ / 4;
+    if (!kNvfp4 || p_.row_bytes % 16 == 0) {
+      const int bytes = at < p_.row_bytes ? 16 : 0;
+      const bool whole = first_row_ + kGemmRows <= p_.n;
 #pragma unroll
-    for (int i = 0; i < kGemmRows / (kThreads / 4); ++i) {
-      const int row = thread_ / 4 + i * (kThreads / 4);
-      const bool there = first_row_ + row < p_.n;
-      const std::uint8_t* const from = codes_ + std::int64_t{first_row_ + row} * p_.row_bytes + at;
-      const std::uint32_t to = ring + code_offset(row, chunk);
-      if (!kNvfp4 || whole) {
-        const bool valid = there && at < p_.row_bytes;
-        exec_.copy_async_16(lane_, to, valid ? from : codes_, valid);
-      } else {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const bool valid = there && at + 8 * half < p_.row_bytes;
-          copy_small<8>(to + 8 * half, valid ? from + 8 * half : codes_, valid);
-        }
+      for (int i = 0; i < kGemmRows / kRowsApart; ++i) {
+        copy<16>(to + i * kRowsApart * kCodeBytes, from + i * kRowsApart * p_.row_bytes, whole || i * kRowsApart < left ? bytes : 0);
+      }
+    } else {
+      // NVFP4 rows that end in half a chunk, so that every second one starts with one.
+#pragma unroll 1
+      for (int i = 0; i < 2 * kGemmRows / kRowsApart; ++i) {
+        const int row = i / 2 * kRowsApart;
+        const int half = 8 * (i % 2);
+        copy<8>(to + row * kCodeBytes + half, from + row * p_.row_bytes + half, row < left && at + half < p_.row_bytes ? 8 : 0);
       }
     }
     fetch_scales(stage, ring);
   }
 
-  /// A thread per row: its four or eight scales.
+  /// A thread per row: its four or eight scales, zeros past the last. A linear row that starts between words brings its
+  /// neighbours' bytes along, to be shifted out by scale_word.
   __device__ __forceinline__ void fetch_scales(int stage, std::uint32_t ring) const {
     const int row = first_row_ + thread_;
+    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
+    const int before = blocked ? 0 : misalignment(row);
+    const int first = stage * kScaleBytes - before;
+    const int left = row < p_.n ? p_.groups - first : 0;
+    const std::uint8_t* const from = scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(row, first, p_.groups))
+                                                        : std::int64_t{row} * p_.groups + first);
+    const int step = blocked ? 512 : 4;
+    const std::uint32_t to = ring + scale_offset(thread_);
 #pragma unroll
     for (int word = 0; word < kScaleBytes / 4; ++word) {
-      const int group = stage * kScaleBytes + 4 * word;
-      const std::uint32_t to = ring + scale_offset(thread_) + 4 * word;
-      const bool there = row < p_.n && group < p_.groups;
-      if (p_.scale_layout == ScaleLayout::kBlocked) {
-        const std::uint8_t* const from = there ? scales_ + core::blocked_scale_offset(row, group, p_.groups) : scales_;
-        copy_small<4>(to, from, there);
-      } else if (p_.groups % 4 == 0) {
-        copy_small<4>(to, there ? scales_ + std::int64_t{row} * p_.groups + group : scales_, there);
-      } else {
-        // Rows that start between words: no copy engine for those.
-        std::uint32_t four = 0;
-        for (int b = 0; b < 4; ++b) {
-          if (row < p_.n && group + b < p_.groups) {
-            four |= std::uint32_t{scales_[std::int64_t{row} * p_.groups + group + b]} << (8 * b);
-          }
-        }
-        exec_.store_shared(lane_, to, four);
-      }
+      copy<4>(to + 4 * word, from + word * step, min(max(left - 4 * word, 0), 4));
     }
+    if (before != 0) copy<4>(to + kScaleBytes, from + kScaleBytes, min(max(left - kScaleBytes, 0), 4));
   }
 
-  __device__ __forceinline__ void fetch_x(int stage, int slot) const {
-    const std::uint32_t ring = static_cast<std::uint32_t>(slot * kStageBytes);
-    constexpr int kChunks = kXTiles * 8 * 16;
+  /// Bytes between a word's start and that of a row's linear scales.
+  __device__ __forceinline__ int misalignment(int row) const {
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) + static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
+  }
+
+  __device__ __forceinline__ void fetch_x(int stage, std::uint32_t ring) const {
+    constexpr int kRowsApart = kThreads / 16;
+    const int row = thread_ / 16;
+    const int chunk = thread_ % 16;
+    if (kXTiles == 1 && row >= 8) return;
+    const int column = stage * kGemmStage + chunk * 8;
+    const std::uint16_t* const from = p_.x + (batch_ * p_.m + first_x_ + row) * p_.x_row + column;
+    const std::uint32_t to = ring + x_offset(row, chunk);
+    const int left = column < p_.x_cols ? p_.m - first_x_ - row : 0;
 #pragma unroll
-    for (int i = 0; i < (kChunks + kThreads - 1) / kThreads; ++i) {
-      const int index = thread_ + i * kThreads;
-      if (kChunks % kThreads != 0 && index >= kChunks) break;
-      const int row = index / 16;
-      const int chunk = index % 16;
-      const int column = stage * kGemmStage + chunk * 8;
-      const bool valid = first_x_ + row < p_.m && column < p_.x_cols;
-      const std::uint16_t* const from = p_.x + (batch_ * p_.m + first_x_ + row) * p_.x_row + column;
-      exec_.copy_async_16(lane_, ring + x_offset(row, chunk), valid ? from : p_.x, valid);
+    for (int i = 0; i < (kXTiles + 1) / 2; ++i) {
+      copy<16>(to + i * kRowsApart * kGemmStage * 2, from + i * kRowsApart * p_.x_row, i * kRowsApart < left ? 16 : 0);
     }
   }
 
-  __device__ __forceinline__ void multiply_stage(int slot) {
-    const std::uint32_t ring = static_cast<std::uint32_t>(slot * kStageBytes);
+  __device__ __forceinline__ int row_shift(int row) const {
+    return p_.scale_layout == ScaleLayout::kBlocked ? 0 : 8 * misalignment(first_row_ + row);
+  }
+
+  /// Scales 4 `word` and the next three of a row of the block.
+  /// @param shift  bits, 8 * misalignment of the row
+  __device__ __forceinline__ std::uint32_t scale_word(std::uint32_t ring, int row, int word, int shift) const {
+    const std::uint32_t at = ring + scale_offset(row) + 4 * word;
+    const auto low = exec_.template load_shared<std::uint32_t>(lane_, at);
+    const auto high = exec_.template load_shared<std::uint32_t>(lane_, at + 4);
+    return __funnelshift_r(low, high, shift);
+  }
+
+  __device__ __forceinline__ void multiply_stage(std::uint32_t ring) {
     if constexpr (kNvfp4) {
       multiply<false>(ring);
+    } else if constexpr (kAlwaysSums) {
+      multiply<true>(ring);
     } else {
       // Every row of the warp is some lane's: one look at all scales of the stage. Bytes 107 to 131 are 2^-20 to 2^4.
-      const std::uint32_t four = exec_.template load_shared<std::uint32_t>(lane_, ring + scale_offset(exec_.warp() * 32 + lane_.id));
+      const int row = exec_.warp() * 32 + lane_.id;
+      const std::uint32_t four = scale_word(ring, row, 0, row_shift(row));
       constexpr std::uint32_t kLow7 = 0x7f7f7f7fu;
       const std::uint32_t at_least_107 = ((four & kLow7) + 0x15151515u) | four;
       const std::uint32_t above_131 = ((four & kLow7) + 0x7c7c7c7cu) & four;
@@ -204,36 +251,39 @@ class GemmBlock {
     const int g = lane_.id / 4;
     const int t = lane_.id % 4;
     const int warp_row = exec_.warp() * 32;
-    std::uint32_t scale[4][kScaleBytes / 4];  // of rows g + 8 o
+    // Chunks of a row differ in the bits that the swizzle turns over, and only there: one exclusive or per chunk.
+    const std::uint32_t codes = ring + code_offset(warp_row + lane_.id, 0);
+    const std::uint32_t columns = ring + x_offset(g, t);
+    const int shift = row_shift(warp_row + g);  // of its rows 8, 16 and 24 further too
+    std::uint32_t scale[4][2];                  // of rows g + 8 o: for sums as they are, else f16 of chunks 0 2 and 1 3
 #pragma unroll
-    for (int o = 0; o < 4; ++o) {
-#pragma unroll
-      for (int w = 0; w < kScaleBytes / 4; ++w) {
-        scale[o][w] = exec_.template load_shared<std::uint32_t>(lane_, ring + scale_offset(warp_row + 8 * o + g) + 4 * w);
-      }
-    }
+    for (int o = 0; o < 4; ++o) load_scales<kScaleSums>(ring, warp_row + 8 * o + g, shift, t, scale[o]);
     // Registers: unrolled only where the sums leave some.
-#pragma unroll(kScaleSums || kXTiles > 4 ? 1 : 4)
+#pragma unroll(kXTiles > 4 ? 1 : 4)
     for (int chunk = 0; chunk < 4; ++chunk) {
       WarpExec::PerLane<std::uint32_t[4]> words;
       exec_.template load_matrix<false>(
-          [&](WarpExec::Lane lane) { return ring + code_offset(warp_row + lane.id, chunk); },
+          [&](WarpExec::Lane) { return codes ^ static_cast<std::uint32_t>(16 * chunk); },
           [&](WarpExec::Lane lane) -> auto& { return words[lane]; });
-      const std::uint32_t(&word)[4] = words.value;
       std::uint32_t pair[4][4];
 #pragma unroll
       for (int o = 0; o < 4; ++o) {
-        e2m1_to_f16(word[o], pair[o]);
+        e2m1_to_f16_fma(words.value[o], pair[o]);
         if constexpr (!kScaleSums) {
-          const std::uint32_t factor = scale_f16(scale[o], chunk, t);
+          const std::uint32_t factor = __byte_perm(chunk % 2 == 0 ? scale[o][0] : scale[o][1], 0, chunk < 2 ? 0x1010 : 0x3232);
 #pragma unroll
           for (int i = 0; i < 4; ++i) pair[o][i] = multiply_f16(pair[o][i], factor);
         }
       }
+      float sf[4];
+      if constexpr (kScaleSums) {
+#pragma unroll
+        for (int o = 0; o < 4; ++o) sf[o] = e8m0_to_f32(scale[o][0], chunk);
+      }
 #pragma unroll
       for (int nt = 0; nt < kXTiles; ++nt) {
         std::uint32_t x[4];
-        load_x(ring, nt * 8 + g, 4 * chunk + t, x);
+        load_x((columns ^ static_cast<std::uint32_t>(64 * chunk)) + nt * 8 * kGemmStage * 2, x);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -248,9 +298,9 @@ class GemmBlock {
           if constexpr (kScaleSums) {
 #pragma unroll
             for (int v = 0; v < 4; ++v) {
-              // 2^11 takes codes decoded at 2^-14 to the unit of the other path.
-              const float s = e8m0_to_f32(scale[2 * half + v / 2][0], chunk);
-              sums_[half][nt][v] = fmaf(s, part[v] * 2048.0f, sums_[half][nt][v]);
+              // Where both ways meet, 2^11 takes codes decoded at 2^-14 to the other's unit.
+              const float p = kAlwaysSums ? part[v] : part[v] * 2048.0f;
+              sums_[half][nt][v] = fmaf(sf[2 * half + v / 2], p, sums_[half][nt][v]);
             }
           }
         }
@@ -258,21 +308,30 @@ class GemmBlock {
     }
   }
 
-  /// The scale of a lane's eight codes of a chunk, in both halves.
-  __device__ __forceinline__ static std::uint32_t scale_f16(const std::uint32_t (&scale)[kScaleBytes / 4], int chunk, int t) {
+  /// A row's scales of a stage, as a lane uses them: its eight codes of each of the four chunks have one scale.
+  template <bool kScaleSums>
+  __device__ __forceinline__ void load_scales(std::uint32_t ring, int row, int shift, int t, std::uint32_t (&out)[2]) const {
     if constexpr (kNvfp4) {
-      const std::uint32_t two = (chunk < 2 ? scale[0] : scale[1]) >> (16 * (chunk % 2));
-      const std::uint32_t sf = (t < 2 ? two : two >> 8) & 0x7fu;
-      return multiply_f16(e4m3_to_f16(sf | sf << 8), 0x58005800u);  // 2^7 on codes at 2^-14
+      // Two scales a chunk: lanes 0 and 1 of a row take the first, 2 and 3 the second.
+      const std::uint32_t mine = __byte_perm(scale_word(ring, row, 0, shift), scale_word(ring, row, 1, shift), t < 2 ? 0x6240 : 0x7351);
+      const std::uint32_t four = mine & 0x7f7f7f7fu;
+      out[0] = e4m3_to_f16(four);
+      out[1] = e4m3_to_f16(four >> 16);
+    } else if constexpr (kScaleSums) {
+      out[0] = scale_word(ring, row, 0, shift);
+      out[1] = 0;
     } else {
-      const std::uint32_t e = (scale[0] >> (8 * chunk)) & 0xffu;
-      return ((e - 101) << 10) * 0x10001u;  // 2^(e - 127 + 11) on codes at 2^-14
+      const std::uint32_t four = scale_word(ring, row, 0, shift);
+      // 2^(e - 127 + 11) in f16, on codes at 2^-14.
+      out[0] = ((four & 0x00ff00ffu) << 10) - (101u << 10) * 0x10001u;
+      out[1] = (((four >> 8) & 0x00ff00ffu) << 10) - (101u << 10) * 0x10001u;
     }
   }
 
-  __device__ __forceinline__ void load_x(std::uint32_t ring, int row, int chunk, std::uint32_t (&x)[4]) const {
+  /// A lane's eight columns of a row of X, paired.
+  __device__ __forceinline__ void load_x(std::uint32_t at, std::uint32_t (&x)[4]) const {
     std::uint32_t w[4];
-    exec_.load_shared_16(lane_, ring + x_offset(row, chunk), w);
+    exec_.load_shared_16(lane_, at, w);
     if constexpr (kPaired) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[i] = w[i];

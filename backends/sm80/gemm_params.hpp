@@ -38,8 +38,10 @@ struct GemmParams {
 };
 
 [[nodiscard]] constexpr int gemm_ring(int x_tiles) { return x_tiles <= 2 ? 4 : 3; }
+/// Bytes of a row's scales of a stage, and a word more: linear scales need not start at a word.
+[[nodiscard]] FP4PA_FN constexpr int gemm_scale_pitch(bool nvfp4) { return nvfp4 ? 12 : 8; }
 [[nodiscard]] FP4PA_FN constexpr int gemm_stage_bytes(bool nvfp4, int x_tiles) {
-  return kGemmRows * kCodeBytes + x_tiles * 8 * kGemmStage * 2 + kGemmRows * (nvfp4 ? 8 : 4);
+  return kGemmRows * kCodeBytes + x_tiles * 8 * kGemmStage * 2 + kGemmRows * gemm_scale_pitch(nvfp4);
 }
 inline constexpr int kSumPitch = kGemmRows + 4;  // floats; puts a lane group's sums into different banks
 [[nodiscard]] constexpr int gemm_shared_bytes(bool nvfp4, int x_tiles) {

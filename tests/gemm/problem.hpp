@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -74,8 +75,10 @@ inline std::vector<float> gaussian(std::size_t n, std::uint32_t seed, float sigm
   return x;
 }
 
-/// Back ends of this build that can run here.
+/// Back ends of this build that can run here; with FP4PA_FORCE_BACKEND only that one.
 inline std::vector<std::string> runnable_backends() {
+  const char* const forced = std::getenv("FP4PA_FORCE_BACKEND");
+  if (forced != nullptr && *forced != '\0') return {forced};
   BackendInfo info[16];
   const std::int32_t count = available_backends(info, 16);
   std::vector<std::string> names;
