@@ -90,8 +90,8 @@ __device__ void through_fp4(const PrepareArgs& args, float global, float (&x)[32
   }
 }
 
-/// A row of X in x, a share of its 32-element units in y. bf16, f32 and decoded values become f16 times a power of two that
-/// puts the row's largest finite element between 2^13 and 2^14: bits are lost only 2^-37 below it.
+/// A row of X in x, a share of its units in y. bf16, f32 and decoded values become f16 times a power of two that
+/// puts the row's largest finite element between 2^13 and 2^14, where f16's smallest number is 2^-37 of it.
 template <bool kQuantise>
 __global__ void __launch_bounds__(kThreads) prepare_rows(const __grid_constant__ PrepareArgs args) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

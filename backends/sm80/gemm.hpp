@@ -49,6 +49,14 @@ __device__ __forceinline__ void e2m1_to_f16_fma(std::uint32_t q, std::uint32_t (
   out[3] = odd & kTop;
 }
 
+/// Byte `index` of a word as an E8M0 scale: to the bit, but that 2^-127 becomes 0. 255 is infinity as it stands, and infinity
+/// times 0 makes it NaN.
+__device__ __forceinline__ float e8m0_exact(std::uint32_t word, int index) {
+  const std::uint32_t moved = index == 0 ? word << 23 : index == 1 ? word << 15 : index == 2 ? word << 7 : word >> 1;
+  const float scale = std::bit_cast<float>(moved & 0x7f800000u);
+  return fmaf(scale, 0.0f, scale);
+}
+
 /// @tparam kXTiles  eights of rows of X
 template <bool kNvfp4, int kXTiles, bool kPaired>
 class GemmBlock {
@@ -137,7 +145,8 @@ class GemmBlock {
   template <int kBytes>
   __device__ __forceinline__ void copy(std::uint32_t to, const void* from, int bytes) const {
     if constexpr (kBytes == 16) {
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to), "l"(from), "r"(bytes) : "memory");
+      // What follows in a row is the next stage's.
+      asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(base_ + to), "l"(from), "r"(bytes) : "memory");
     } else {
       asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(base_ + to), "l"(from), "n"(kBytes), "r"(bytes)
                    : "memory");
@@ -278,7 +287,7 @@ class GemmBlock {
       float sf[4];
       if constexpr (kScaleSums) {
 #pragma unroll
-        for (int o = 0; o < 4; ++o) sf[o] = e8m0_to_f32(scale[o][0], chunk);
+        for (int o = 0; o < 4; ++o) sf[o] = e8m0_exact(scale[o][0], chunk);
       }
 #pragma unroll
       for (int nt = 0; nt < kXTiles; ++nt) {
@@ -385,7 +394,7 @@ class GemmBlock {
   __device__ __forceinline__ void cluster_barrier() const {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (p_.splits > 1) {
-      asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+      asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
       return;
     }
 #endif
