@@ -3,7 +3,7 @@
 // The workspace: prepared X, f16 [batch * m, K to 128] | its rows' factors [batch * m] | magnitudes [batch] | multipliers [batch]
 #include "cuda/gemm.hpp"
 
-#include <algorithm>
+#include <atomic>
 
 #include "api/error.hpp"
 #include "core/gemm/weight.hpp"
@@ -13,7 +13,7 @@
 namespace fp4pa::cuda {
 namespace {
 
-constexpr std::int64_t kMaxSplits = 8;  // a cluster's blocks that every device of sm_90 takes
+constexpr int kMaxSplits = 8;  // a cluster's blocks that every device of sm_90 takes
 
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -37,56 +37,88 @@ struct Tiling {
   std::int32_t row_tiles, m_tiles, stages, splits;
 };
 
+/// A kernel's launch but for its parameters; `attributes` has room for two.
+[[nodiscard]] cudaLaunchConfig_t launch_config(const Tiling& t, bool nvfp4, std::int64_t batch, bool overlap, cudaStream_t stream,
+                                               cudaLaunchAttribute* attributes) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(std::int64_t{t.row_tiles} * t.m_tiles * t.splits), 1, static_cast<unsigned>(batch));
+  config.blockDim = dim3(static_cast<unsigned>(sm80::gemm_rows(t.x_tiles)));
+  config.dynamicSmemBytes = static_cast<std::size_t>(sm80::gemm_shared_bytes(nvfp4, t.x_tiles));
+  config.stream = stream;
+  config.attrs = attributes;
+  if (t.splits > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs].val.clusterDim = {static_cast<unsigned>(t.splits), 1, 1};
+    ++config.numAttrs;
+  }
+  if (overlap) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+    ++config.numAttrs;
+  }
+  return config;
+}
+
+/// Clusters of `t.splits` blocks that run at once; asked once for each kernel and device, since the answer depends on how many
+/// multiprocessors each of the device's GPCs has left.
+[[nodiscard]] int resident_clusters(const Tiling& t, bool nvfp4, const void* function, const DeviceProperties& device) {
+  static std::atomic<int> known[kMaxDevices][2][9][kMaxSplits + 1];
+  std::atomic<int>* const slot =
+      device.device < kMaxDevices ? &known[device.device][nvfp4 ? 1 : 0][t.x_tiles][t.splits] : nullptr;
+  if (slot != nullptr && slot->load() > 0) return slot->load();
+  cudaLaunchAttribute attributes[2];
+  const cudaLaunchConfig_t config = launch_config(t, nvfp4, 1, false, nullptr, attributes);
+  int clusters = 0;
+  cudaError_t error = cudaSuccess;
+  if (t.splits > 1) {
+    error = cudaOccupancyMaxActiveClusters(&clusters, function, &config);
+  } else {
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&clusters, function, static_cast<int>(config.blockDim.x), config.dynamicSmemBytes);
+    clusters *= device.multiprocessors;
+  }
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // not to be found by the user's next check
+    return 0;
+  }
+  if (slot != nullptr) slot->store(clusters);
+  return clusters;
+}
+
 /// The smallest block that holds X, up to 64 rows, and as many divisions of K as fill the device best.
 [[nodiscard]] Tiling tiling_of(const LinearArgs& a, const DeviceProperties& device) {
   const bool nvfp4 = a.weight.format == BlockFormat::kNvfp4;
   Tiling t{};
   t.x_tiles = a.m <= 8 ? 1 : a.m <= 16 ? 2 : a.m <= 32 ? 4 : 8;
   while (t.x_tiles > 1 && sm80::gemm_shared_bytes(nvfp4, t.x_tiles) > device.shared_bytes) t.x_tiles /= 2;
-  t.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm80::kGemmRows));
+  t.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm80::gemm_rows(t.x_tiles)));
   t.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, 8 * t.x_tiles));
   t.stages = static_cast<std::int32_t>(ceil_div(a.weight.cols, sm80::kGemmStage));
   t.splits = 1;
-  if (device.compute_capability < 90) return t;
-  const std::int64_t slots = std::int64_t{2} * device.multiprocessors;
-  constexpr std::int64_t kFixedStages = 3;  // what filling the ring and writing out cost, in stages
-  std::int64_t best = 0;
-  for (std::int64_t splits = 1; splits <= kMaxSplits && splits <= t.stages; splits *= 2) {
-    const std::int64_t blocks = std::int64_t{t.row_tiles} * t.m_tiles * a.batch * splits;
-    const std::int64_t cost = ceil_div(blocks, slots) * (ceil_div(t.stages, splits) + kFixedStages);
-    if (splits == 1 || cost < best) {
-      best = cost;
-      t.splits = static_cast<std::int32_t>(splits);
-    }
-  }
   return t;
 }
 
-[[nodiscard]] Status launch(const sm80::GemmParams& params, const Tiling& t, std::int64_t batch, bool nvfp4, bool paired,
+/// @pre the kernel was given its shared memory
+void choose_splits(Tiling& t, bool nvfp4, std::int64_t batch, const void* function, const DeviceProperties& device) {
+  if (device.compute_capability < 90) return;
+  constexpr std::int64_t kFixedStages = 3;  // what filling the ring and writing out cost, in stages
+  const std::int64_t tiles = std::int64_t{t.row_tiles} * t.m_tiles * batch;
+  Tiling candidate = t;
+  std::int64_t best = 0;
+  for (candidate.splits = 1; candidate.splits <= kMaxSplits && candidate.splits <= t.stages; ++candidate.splits) {
+    const int clusters = resident_clusters(candidate, nvfp4, function, device);
+    if (clusters == 0) continue;
+    const std::int64_t cost = ceil_div(tiles, clusters) * (ceil_div(t.stages, candidate.splits) + kFixedStages);
+    if (best == 0 || cost < best) {
+      best = cost;
+      t.splits = candidate.splits;
+    }
+  }
+}
+
+[[nodiscard]] Status launch(const sm80::GemmParams& params, const Tiling& t, std::int64_t batch, bool nvfp4, const void* function,
                             bool overlap, cudaStream_t stream) {
-  const void* const function = gemm_function(nvfp4, t.x_tiles, paired);
-  const int shared = sm80::gemm_shared_bytes(nvfp4, t.x_tiles);
-  cudaError_t error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  if (const Status s = check(error, "asking for shared memory"); s != Status::kOk) return s;
   cudaLaunchAttribute attributes[2];
-  unsigned count = 0;
-  if (t.splits > 1) {
-    attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count].val.clusterDim = {static_cast<unsigned>(t.splits), 1, 1};
-    ++count;
-  }
-  if (overlap) {
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count].val.programmaticStreamSerializationAllowed = 1;
-    ++count;
-  }
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::int64_t{t.row_tiles} * t.m_tiles * t.splits), 1, static_cast<unsigned>(batch));
-  config.blockDim = dim3(32 * sm80::kGemmWarps);
-  config.dynamicSmemBytes = static_cast<std::size_t>(shared);
-  config.stream = stream;
-  config.attrs = attributes;
-  config.numAttrs = count;
+  const cudaLaunchConfig_t config = launch_config(t, nvfp4, batch, overlap, stream, attributes);
   void* arguments[] = {const_cast<sm80::GemmParams*>(&params)};
   return check(cudaLaunchKernelExC(&config, function, arguments), "launching the matrix product");
 }
@@ -125,13 +157,21 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   const core::WeightLayout layout{weight.format, weight.scale_layout, weight.rows, weight.cols};
   const bool nvfp4 = weight.format == BlockFormat::kNvfp4;
   const bool quantise = a.activations == ActivationForm::kFp4;
-  const Tiling t = tiling_of(a, device);
+  Tiling t = tiling_of(a, device);
   const Workspace w = Workspace::of(a);
   auto* const memory = static_cast<std::uint8_t*>(a.workspace);
 
   // f16 rows that cp.async can take are multiplied where they lie.
   const bool as_it_is = !quantise && a.x_dtype == DType::kF16 && t.x_tiles <= 2 && weight.cols % 8 == 0 &&
                         reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0;
+  const void* const function = gemm_function(nvfp4, t.x_tiles, !as_it_is);
+  if (const Status s = check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  sm80::gemm_shared_bytes(nvfp4, t.x_tiles)),
+                             "asking for shared memory");
+      s != Status::kOk) {
+    return s;
+  }
+  choose_splits(t, nvfp4, a.batch, function, device);
   sm80::GemmParams p{};
   if (as_it_is) {
     p.x = static_cast<const std::uint16_t*>(a.x);
@@ -176,7 +216,7 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   p.splits = t.splits;
   p.row_tiles = t.row_tiles;
   const bool overlap = !as_it_is && device.compute_capability >= 90;
-  return launch(p, t, a.batch, nvfp4, !as_it_is, overlap, stream);
+  return launch(p, t, a.batch, nvfp4, function, overlap, stream);
 }
 
 }  // namespace fp4pa::cuda

@@ -6,7 +6,7 @@ namespace fp4pa::cuda {
 namespace {
 
 template <bool kNvfp4, int kXTiles, bool kPaired>
-__global__ void __launch_bounds__(32 * sm80::kGemmWarps, 2) gemm(const __grid_constant__ sm80::GemmParams params) {
+__global__ void __launch_bounds__(sm80::gemm_rows(kXTiles), sm80::gemm_resident(kXTiles)) gemm(const __grid_constant__ sm80::GemmParams params) {
   extern __shared__ __align__(128) std::uint8_t shared[];
   sm80::GemmBlock<kNvfp4, kXTiles, kPaired>(params, shared).run();
 }

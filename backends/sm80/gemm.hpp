@@ -1,4 +1,4 @@
-// C = X W^T with W in FP4, on mma.sync: a block takes 256 rows of W and 8, 16, 32 or 64 rows of X.
+// C = X W^T with W in FP4, on mma.sync: a block takes 128 rows of W and 8 or 16 rows of X, or 256 and 32 or 64.
 //
 // W is the A operand: its rows fill the sixteen of an instruction however few rows X has, and each code is decoded once for
 // all of them. X is the B operand, in f16. Both come through a ring of stages of 128 columns, filled by cp.async; a warp owns
@@ -71,7 +71,7 @@ class GemmBlock {
         rank_(static_cast<int>(blockIdx.x) % params.splits),
         batch_(blockIdx.z) {
     const int tile = static_cast<int>(blockIdx.x) / params.splits;
-    first_row_ = tile % params.row_tiles * kGemmRows;
+    first_row_ = tile % params.row_tiles * kRows;
     first_x_ = tile / params.row_tiles * (8 * kXTiles);
     codes_ = params.codes + batch_ * params.code_batch;
     scales_ = params.scales + batch_ * params.scale_batch;
@@ -114,9 +114,11 @@ class GemmBlock {
   }
 
  private:
-  static constexpr int kRing = gemm_ring(kXTiles);
-  static constexpr int kThreads = 32 * kGemmWarps;
-  static constexpr int kCodes = kGemmRows * kCodeBytes;
+  static constexpr int kRing = kGemmRing;
+  static constexpr int kRows = gemm_rows(kXTiles);
+  static constexpr int kThreads = kRows;
+  static constexpr int kSumPitch = gemm_sum_pitch(kXTiles);
+  static constexpr int kCodes = kRows * kCodeBytes;
   static constexpr int kX = kXTiles * 8 * kGemmStage * 2;
   static constexpr int kStageBytes = gemm_stage_bytes(kNvfp4, kXTiles);
   static constexpr int kScaleBytes = kNvfp4 ? 8 : 4;  // of a row and a stage
@@ -164,15 +166,15 @@ class GemmBlock {
     const int left = p_.n - first_row_ - thread_ / 4;
     if (!kNvfp4 || p_.row_bytes % 16 == 0) {
       const int bytes = at < p_.row_bytes ? 16 : 0;
-      const bool whole = first_row_ + kGemmRows <= p_.n;
+      const bool whole = first_row_ + kRows <= p_.n;
 #pragma unroll
-      for (int i = 0; i < kGemmRows / kRowsApart; ++i) {
+      for (int i = 0; i < kRows / kRowsApart; ++i) {
         copy<16>(to + i * kRowsApart * kCodeBytes, from + i * kRowsApart * p_.row_bytes, whole || i * kRowsApart < left ? bytes : 0);
       }
     } else {
       // NVFP4 rows that end in half a chunk, so that every second one starts with one.
 #pragma unroll 1
-      for (int i = 0; i < 2 * kGemmRows / kRowsApart; ++i) {
+      for (int i = 0; i < 2 * kRows / kRowsApart; ++i) {
         const int row = i / 2 * kRowsApart;
         const int half = 8 * (i % 2);
         copy<8>(to + row * kCodeBytes + half, from + row * p_.row_bytes + half, row < left && at + half < p_.row_bytes ? 8 : 0);
@@ -209,13 +211,12 @@ class GemmBlock {
     constexpr int kRowsApart = kThreads / 16;
     const int row = thread_ / 16;
     const int chunk = thread_ % 16;
-    if (kXTiles == 1 && row >= 8) return;
     const int column = stage * kGemmStage + chunk * 8;
     const std::uint16_t* const from = p_.x + (batch_ * p_.m + first_x_ + row) * p_.x_row + column;
     const std::uint32_t to = ring + x_offset(row, chunk);
     const int left = column < p_.x_cols ? p_.m - first_x_ - row : 0;
 #pragma unroll
-    for (int i = 0; i < (kXTiles + 1) / 2; ++i) {
+    for (int i = 0; i < kXTiles * 8 / kRowsApart; ++i) {
       copy<16>(to + i * kRowsApart * kGemmStage * 2, from + i * kRowsApart * p_.x_row, i * kRowsApart < left ? 16 : 0);
     }
   }
@@ -289,28 +290,38 @@ class GemmBlock {
 #pragma unroll
         for (int o = 0; o < 4; ++o) sf[o] = e8m0_exact(scale[o][0], chunk);
       }
+      // Instructions on the same sums stand as far apart as registers allow.
+      constexpr int kPairOf = kXTiles > 1 ? 2 : 1;
 #pragma unroll
-      for (int nt = 0; nt < kXTiles; ++nt) {
-        std::uint32_t x[4];
-        load_x((columns ^ static_cast<std::uint32_t>(64 * chunk)) + nt * 8 * kGemmStage * 2, x);
+      for (int first = 0; first < kXTiles; first += kPairOf) {
+        std::uint32_t x[kPairOf][4];
+        float part[2][kPairOf][4];
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-          float(&sum)[4] = kScaleSums ? part : sums_[half][nt];
+        for (int nt = 0; nt < kPairOf; ++nt) {
+          load_x((columns ^ static_cast<std::uint32_t>(64 * chunk)) + (first + nt) * 8 * kGemmStage * 2, x[nt]);
 #pragma unroll
-          for (int step = 0; step < 2; ++step) {
-            const std::uint32_t a[4] = {pair[2 * half][2 * step], pair[2 * half + 1][2 * step], pair[2 * half][2 * step + 1],
-                                        pair[2 * half + 1][2 * step + 1]};
-            const std::uint32_t b[2] = {x[2 * step], x[2 * step + 1]};
-            MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
-          }
-          if constexpr (kScaleSums) {
+          for (int i = 0; i < 8; ++i) part[i / 4][nt][i % 4] = 0.0f;
+        }
 #pragma unroll
-            for (int v = 0; v < 4; ++v) {
-              // Where both ways meet, 2^11 takes codes decoded at 2^-14 to the other's unit.
-              const float p = kAlwaysSums ? part[v] : part[v] * 2048.0f;
-              sums_[half][nt][v] = fmaf(sf[2 * half + v / 2], p, sums_[half][nt][v]);
-            }
+        for (int i = 0; i < 4 * kPairOf; ++i) {
+          const int step = i / (2 * kPairOf);
+          const int nt = i / 2 % kPairOf;
+          const int half = i % 2;
+          float(&sum)[4] = kScaleSums ? part[half][nt] : sums_[half][first + nt];
+          const std::uint32_t a[4] = {pair[2 * half][2 * step], pair[2 * half + 1][2 * step], pair[2 * half][2 * step + 1],
+                                      pair[2 * half + 1][2 * step + 1]};
+          const std::uint32_t b[2] = {x[nt][2 * step], x[nt][2 * step + 1]};
+          MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
+        }
+        if constexpr (kScaleSums) {
+#pragma unroll
+          for (int i = 0; i < 8 * kPairOf; ++i) {
+            const int half = i / (4 * kPairOf);
+            const int nt = i / 4 % kPairOf;
+            const int v = i % 4;
+            // Where both ways meet, 2^11 takes codes decoded at 2^-14 to the other's unit.
+            const float p = kAlwaysSums ? part[half][nt][v] : part[half][nt][v] * 2048.0f;
+            sums_[half][first + nt][v] = fmaf(sf[2 * half + v / 2], p, sums_[half][first + nt][v]);
           }
         }
       }

@@ -8,8 +8,11 @@
 
 namespace fp4pa::sm80 {
 
-inline constexpr int kGemmWarps = 8;
-inline constexpr int kGemmRows = 32 * kGemmWarps;  // of W, a block
+/// Of a block with `x_tiles` eights of rows of X. Few rows: small blocks, so that clusters of eight leave no multiprocessor of
+/// a GPC without work. Many: large ones, so that X is read less often.
+[[nodiscard]] FP4PA_FN constexpr int gemm_warps(int x_tiles) { return x_tiles <= 2 ? 4 : 8; }
+/// Rows of W of a block.
+[[nodiscard]] FP4PA_FN constexpr int gemm_rows(int x_tiles) { return 32 * gemm_warps(x_tiles); }
 inline constexpr int kGemmStage = 128;             // columns
 inline constexpr int kCodeBytes = kGemmStage / 2;  // of a row and a stage
 
@@ -37,16 +40,19 @@ struct GemmParams {
   std::int32_t stages, splits, row_tiles;
 };
 
-[[nodiscard]] constexpr int gemm_ring(int x_tiles) { return x_tiles <= 2 ? 4 : 3; }
+inline constexpr int kGemmRing = 3;  // stages
+/// Blocks that a multiprocessor of sm_90 is to hold at once.
+[[nodiscard]] constexpr int gemm_resident(int x_tiles) { return x_tiles == 1 ? 6 : x_tiles == 2 ? 5 : 2; }
 /// Bytes of a row's scales of a stage, and a word more: linear scales need not start at a word.
 [[nodiscard]] FP4PA_FN constexpr int gemm_scale_pitch(bool nvfp4) { return nvfp4 ? 12 : 8; }
 [[nodiscard]] FP4PA_FN constexpr int gemm_stage_bytes(bool nvfp4, int x_tiles) {
-  return kGemmRows * kCodeBytes + x_tiles * 8 * kGemmStage * 2 + kGemmRows * gemm_scale_pitch(nvfp4);
+  return gemm_rows(x_tiles) * (kCodeBytes + gemm_scale_pitch(nvfp4)) + x_tiles * 8 * kGemmStage * 2;
 }
-inline constexpr int kSumPitch = kGemmRows + 4;  // floats; puts a lane group's sums into different banks
+/// Floats; puts a lane group's sums into different banks.
+[[nodiscard]] FP4PA_FN constexpr int gemm_sum_pitch(int x_tiles) { return gemm_rows(x_tiles) + 4; }
 [[nodiscard]] constexpr int gemm_shared_bytes(bool nvfp4, int x_tiles) {
-  const int ring = gemm_ring(x_tiles) * gemm_stage_bytes(nvfp4, x_tiles);
-  const int sums = x_tiles * 8 * kSumPitch * 4;
+  const int ring = kGemmRing * gemm_stage_bytes(nvfp4, x_tiles);
+  const int sums = x_tiles * 8 * gemm_sum_pitch(x_tiles) * 4;
   return ring > sums ? ring : sums;
 }
 
