@@ -13,8 +13,6 @@
 namespace fp4pa::cuda {
 namespace {
 
-constexpr int kMaxSplits = 8;  // a cluster's blocks that every device of sm_90 takes
-
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 struct Workspace {
@@ -62,7 +60,7 @@ struct Tiling {
 /// Clusters of `t.splits` blocks that run at once; asked once for each kernel and device, since the answer depends on how many
 /// multiprocessors each of the device's GPCs has left.
 [[nodiscard]] int resident_clusters(const Tiling& t, bool nvfp4, const void* function, const DeviceProperties& device) {
-  static std::atomic<int> known[kMaxDevices][2][9][kMaxSplits + 1];
+  static std::atomic<int> known[kMaxDevices][2][9][sm80::kGemmMaxSplits + 1];
   std::atomic<int>* const slot =
       device.device < kMaxDevices ? &known[device.device][nvfp4 ? 1 : 0][t.x_tiles][t.splits] : nullptr;
   if (slot != nullptr && slot->load() > 0) return slot->load();
@@ -104,7 +102,7 @@ void choose_splits(Tiling& t, bool nvfp4, std::int64_t batch, const void* functi
   const std::int64_t tiles = std::int64_t{t.row_tiles} * t.m_tiles * batch;
   Tiling candidate = t;
   std::int64_t best = 0;
-  for (candidate.splits = 1; candidate.splits <= kMaxSplits && candidate.splits <= t.stages; ++candidate.splits) {
+  for (candidate.splits = 1; candidate.splits <= sm80::kGemmMaxSplits && candidate.splits <= t.stages; ++candidate.splits) {
     const int clusters = resident_clusters(candidate, nvfp4, function, device);
     if (clusters == 0) continue;
     const std::int64_t cost = ceil_div(tiles, clusters) * (ceil_div(t.stages, candidate.splits) + kFixedStages);

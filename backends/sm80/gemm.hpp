@@ -80,15 +80,16 @@ class GemmBlock {
   __device__ __forceinline__ void run() {
     const int first = static_cast<int>(static_cast<std::int64_t>(p_.stages) * rank_ / p_.splits);
     const int last = static_cast<int>(static_cast<std::int64_t>(p_.stages) * (rank_ + 1) / p_.splits);
+    Walk walk = walk_from(first);
     // W does not depend on the kernel that prepares X, and need not wait for it.
 #pragma unroll 1
     for (int s = 0; s < kRing - 1; ++s) {
-      if (first + s < last) fetch_weight(first + s, s * kStageBytes);
+      if (first + s < last) fetch_weight(walk, s * kStageBytes);
     }
     wait_for_previous_kernel();
 #pragma unroll 1
     for (int s = 0; s < kRing - 1; ++s) {
-      if (first + s < last) fetch_x(first + s, s * kStageBytes);
+      if (first + s < last) fetch_x(walk, s * kStageBytes);
       exec_.copy_commit();
     }
 #pragma unroll
@@ -102,8 +103,8 @@ class GemmBlock {
       exec_.template copy_wait<kRing - 2>();
       __syncthreads();
       if (s + kRing - 1 < last) {
-        fetch_weight(s + kRing - 1, next_ring);
-        fetch_x(s + kRing - 1, next_ring);
+        fetch_weight(walk, next_ring);
+        fetch_x(walk, next_ring);
       }
       exec_.copy_commit();
       if (!idle) multiply_stage(ring);
@@ -114,7 +115,7 @@ class GemmBlock {
   }
 
  private:
-  static constexpr int kRing = kGemmRing;
+  static constexpr int kRing = gemm_ring(kXTiles);
   static constexpr int kRows = gemm_rows(kXTiles);
   static constexpr int kThreads = kRows;
   static constexpr int kSumPitch = gemm_sum_pitch(kXTiles);
@@ -155,21 +156,45 @@ class GemmBlock {
     }
   }
 
-  /// A thread's chunks of W: one of four in a row, of every 64th row. Codes past K multiply zeros of X, so that it does not
-  /// matter what they are.
-  __device__ __forceinline__ void fetch_weight(int stage, std::uint32_t ring) const {
+  /// A thread's place in W, its scales and X, which walks along K with the stages.
+  struct Walk {
+    const std::uint8_t* codes;
+    const std::uint8_t* scales;
+    const std::uint16_t* x;
+    std::int64_t code_bytes;  // left in the row
+    std::int32_t scales_left, columns_left;
+    std::int32_t rows_left;    // of W from the thread's first on
+    std::int32_t before;       // bytes of a linear scale row's first word that are its neighbour's
+  };
+
+  __device__ __forceinline__ Walk walk_from(int stage) const {
+    Walk w;
+    w.code_bytes = p_.row_bytes - std::int64_t{stage} * kCodeBytes - thread_ % 4 * 16;
+    w.codes = codes_ + std::int64_t{first_row_ + thread_ / 4 + 1} * p_.row_bytes - w.code_bytes;
+    w.rows_left = p_.n - first_row_ - thread_ / 4;
+    const int row = first_row_ + thread_;
+    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
+    w.before = blocked ? 0 : misalignment(row);
+    const int first = stage * kScaleBytes - w.before;
+    w.scales_left = row < p_.n ? p_.groups - first : 0;
+    w.scales = scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(row, first, p_.groups))
+                                  : std::int64_t{row} * p_.groups + first);
+    const int column = stage * kGemmStage + thread_ % 16 * 8;
+    w.columns_left = p_.x_cols - column;
+    w.x = p_.x + (batch_ * p_.m + first_x_ + thread_ / 16) * p_.x_row + column;
+    return w;
+  }
+
+  /// A thread's chunks of W: one of four in a row, of every kRowsApart-th row; then the scales of a row. Codes past K multiply
+  /// zeros of X, so that it does not matter what they are.
+  __device__ __forceinline__ void fetch_weight(Walk& w, std::uint32_t ring) const {
     constexpr int kRowsApart = kThreads / 4;
-    const int chunk = thread_ % 4;
-    const std::int64_t at = std::int64_t{stage} * kCodeBytes + chunk * 16;
-    const std::uint8_t* from = codes_ + std::int64_t{first_row_ + thread_ / 4} * p_.row_bytes + at;
-    std::uint32_t to = ring + code_offset(thread_ / 4, chunk);
-    const int left = p_.n - first_row_ - thread_ / 4;
+    const std::uint32_t to = ring + code_offset(thread_ / 4, thread_ % 4);
     if (!kNvfp4 || p_.row_bytes % 16 == 0) {
-      const int bytes = at < p_.row_bytes ? 16 : 0;
-      const bool whole = first_row_ + kRows <= p_.n;
+      const int bytes = w.code_bytes > 0 ? 16 : 0;
 #pragma unroll
       for (int i = 0; i < kRows / kRowsApart; ++i) {
-        copy<16>(to + i * kRowsApart * kCodeBytes, from + i * kRowsApart * p_.row_bytes, whole || i * kRowsApart < left ? bytes : 0);
+        copy<16>(to + i * kRowsApart * kCodeBytes, w.codes + i * kRowsApart * p_.row_bytes, i * kRowsApart < w.rows_left ? bytes : 0);
       }
     } else {
       // NVFP4 rows that end in half a chunk, so that every second one starts with one.
@@ -177,29 +202,36 @@ class GemmBlock {
       for (int i = 0; i < 2 * kRows / kRowsApart; ++i) {
         const int row = i / 2 * kRowsApart;
         const int half = 8 * (i % 2);
-        copy<8>(to + row * kCodeBytes + half, from + row * p_.row_bytes + half, row < left && at + half < p_.row_bytes ? 8 : 0);
+        copy<8>(to + row * kCodeBytes + half, w.codes + row * p_.row_bytes + half, row < w.rows_left && w.code_bytes > half ? 8 : 0);
       }
     }
-    fetch_scales(stage, ring);
-  }
+    w.codes += kCodeBytes;
+    w.code_bytes -= kCodeBytes;
 
-  /// A thread per row: its four or eight scales, zeros past the last. A linear row that starts between words brings its
-  /// neighbours' bytes along, to be shifted out by scale_word.
-  __device__ __forceinline__ void fetch_scales(int stage, std::uint32_t ring) const {
-    const int row = first_row_ + thread_;
-    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
-    const int before = blocked ? 0 : misalignment(row);
-    const int first = stage * kScaleBytes - before;
-    const int left = row < p_.n ? p_.groups - first : 0;
-    const std::uint8_t* const from = scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(row, first, p_.groups))
-                                                        : std::int64_t{row} * p_.groups + first);
-    const int step = blocked ? 512 : 4;
-    const std::uint32_t to = ring + scale_offset(thread_);
+    // Zeros past the last scale. A linear row that starts between words brings its neighbours' bytes along, to be shifted out
+    // by scale_word.
+    const int step = p_.scale_layout == ScaleLayout::kBlocked ? 512 : 4;
+    const std::uint32_t scales = ring + scale_offset(thread_);
 #pragma unroll
     for (int word = 0; word < kScaleBytes / 4; ++word) {
-      copy<4>(to + 4 * word, from + word * step, min(max(left - 4 * word, 0), 4));
+      copy<4>(scales + 4 * word, w.scales + word * step, min(max(w.scales_left - 4 * word, 0), 4));
     }
-    if (before != 0) copy<4>(to + kScaleBytes, from + kScaleBytes, min(max(left - kScaleBytes, 0), 4));
+    if (w.before != 0) copy<4>(scales + kScaleBytes, w.scales + kScaleBytes, min(max(w.scales_left - kScaleBytes, 0), 4));
+    w.scales += kScaleBytes / 4 * step;
+    w.scales_left -= kScaleBytes;
+  }
+
+  __device__ __forceinline__ void fetch_x(Walk& w, std::uint32_t ring) const {
+    constexpr int kRowsApart = kThreads / 16;
+    const int row = thread_ / 16;
+    const std::uint32_t to = ring + x_offset(row, thread_ % 16);
+    const int left = w.columns_left > 0 ? p_.m - first_x_ - row : 0;
+#pragma unroll
+    for (int i = 0; i < kXTiles * 8 / kRowsApart; ++i) {
+      copy<16>(to + i * kRowsApart * kGemmStage * 2, w.x + i * kRowsApart * p_.x_row, i * kRowsApart < left ? 16 : 0);
+    }
+    w.x += kGemmStage;
+    w.columns_left -= kGemmStage;
   }
 
   /// Bytes between a word's start and that of a row's linear scales.
@@ -391,8 +423,12 @@ class GemmBlock {
     }
     // A thread per row of W, the cluster's blocks taking turns at the rows of X.
     for (int i = rank_; i < 8 * kXTiles && first_x_ + i < p_.m; i += p_.splits) {
-      float sum = 0.0f;
-      for (int r = 0; r < p_.splits; ++r) sum += sum_of(r, i * kSumPitch + thread_);
+      float part[kGemmMaxSplits];  // all on their way before the first is needed
+#pragma unroll
+      for (int r = 0; r < kGemmMaxSplits; ++r) part[r] = r < p_.splits ? sum_of(r, i * kSumPitch + thread_) : 0.0f;
+      float sum = part[0];
+#pragma unroll
+      for (int r = 1; r < kGemmMaxSplits; ++r) sum += part[r];
       if (row >= p_.n) continue;
       const std::int64_t x_row = batch_ * p_.m + first_x_ + i;
       const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;

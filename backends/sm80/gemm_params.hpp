@@ -40,9 +40,11 @@ struct GemmParams {
   std::int32_t stages, splits, row_tiles;
 };
 
-inline constexpr int kGemmRing = 3;  // stages
+/// Stages.
+[[nodiscard]] FP4PA_FN constexpr int gemm_ring(int x_tiles) { return x_tiles <= 2 ? 4 : 3; }
+inline constexpr int kGemmMaxSplits = 8;  // a cluster's blocks that every device of sm_90 takes
 /// Blocks that a multiprocessor of sm_90 is to hold at once.
-[[nodiscard]] constexpr int gemm_resident(int x_tiles) { return x_tiles == 1 ? 6 : x_tiles == 2 ? 5 : 2; }
+[[nodiscard]] constexpr int gemm_resident(int x_tiles) { return x_tiles <= 2 ? 4 : 2; }
 /// Bytes of a row's scales of a stage, and a word more: linear scales need not start at a word.
 [[nodiscard]] FP4PA_FN constexpr int gemm_scale_pitch(bool nvfp4) { return nvfp4 ? 12 : 8; }
 [[nodiscard]] FP4PA_FN constexpr int gemm_stage_bytes(bool nvfp4, int x_tiles) {
@@ -51,7 +53,7 @@ inline constexpr int kGemmRing = 3;  // stages
 /// Floats; puts a lane group's sums into different banks.
 [[nodiscard]] FP4PA_FN constexpr int gemm_sum_pitch(int x_tiles) { return gemm_rows(x_tiles) + 4; }
 [[nodiscard]] constexpr int gemm_shared_bytes(bool nvfp4, int x_tiles) {
-  const int ring = kGemmRing * gemm_stage_bytes(nvfp4, x_tiles);
+  const int ring = gemm_ring(x_tiles) * gemm_stage_bytes(nvfp4, x_tiles);
   const int sums = x_tiles * 8 * gemm_sum_pitch(x_tiles) * 4;
   return ring > sums ? ring : sums;
 }
