@@ -214,11 +214,19 @@ class GemmBlock {
     const std::uint32_t scales = ring + scale_offset(thread_);
 #pragma unroll
     for (int word = 0; word < kScaleBytes / 4; ++word) {
-      copy<4>(scales + 4 * word, w.scales + word * step, min(max(w.scales_left - 4 * word, 0), 4));
+      copy_scales(scales + 4 * word, w.scales + word * step, w.scales_left - 4 * word);
     }
-    if (w.before != 0) copy<4>(scales + kScaleBytes, w.scales + kScaleBytes, min(max(w.scales_left - kScaleBytes, 0), 4));
+    if (w.before != 0) copy_scales(scales + kScaleBytes, w.scales + kScaleBytes, w.scales_left - kScaleBytes);
     w.scales += kScaleBytes / 4 * step;
     w.scales_left -= kScaleBytes;
+  }
+
+  /// Up to four scales. A row's last one to three are read one by one: they may end the memory, within a word.
+  __device__ __forceinline__ void copy_scales(std::uint32_t to, const std::uint8_t* from, int left) const {
+    if (left <= 0 || left >= 4) return copy<4>(to, from, left > 0 ? 4 : 0);
+    std::uint32_t word = 0;
+    for (int i = 0; i < left; ++i) word |= std::uint32_t{from[i]} << (8 * i);
+    exec_.store_shared(lane_, to, word);
   }
 
   __device__ __forceinline__ void fetch_x(Walk& w, std::uint32_t ring) const {
