@@ -9,6 +9,7 @@
 #include "cuda/device.hpp"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
+#include "kernels/finding.hpp"
 
 namespace fp4pa::cuda {
 namespace {
@@ -27,6 +28,9 @@ const void* function_of(int instance) {
   static const auto kFunctions = functions(std::make_integer_sequence<int, kNumInstances>());
   return kFunctions[static_cast<std::size_t>(instance)];
 }
+
+/// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
+constexpr std::int32_t kOverheadTiles = 8;
 
 struct Launch {
   int warps;
@@ -56,10 +60,14 @@ Status prepare(int instance, const DeviceProperties& device) {
   return Status::kOk;
 }
 
-/// Where validation leaves what it found: behind the workspace's other parts.
-std::size_t finding_offset(const api::RunRequest& r) {
+/// Behind the parts of the workspace that every back end has: notes for the merge, and what validation found.
+std::size_t notes_offset(const api::RunRequest& r) {
   return api::workspace_layout(r.config, r.choice.num_workers, r.choice.tile_rows).total;
 }
+std::size_t notes_bytes(int num_workers) {
+  return (static_cast<std::size_t>(num_workers) * sizeof(core::MergeNote) + 255) / 256 * 256;
+}
+std::size_t finding_offset(const api::RunRequest& r) { return notes_offset(r) + notes_bytes(r.choice.num_workers); }
 
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -74,25 +82,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
   if (error == cudaSuccess) error = cudaMemcpyAsync(&found, finding, sizeof found, cudaMemcpyDeviceToHost, stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
   if (const Status s = check(error, "checking lengths and tables"); s != Status::kOk) return s;
-  if (found.what == 0) return Status::kOk;
-  const auto status = static_cast<Status>(found.what);
-  switch (status) {
-    case Status::kBlockIdOutOfRange:
-      return api::fail(status, "a page table of sequence %d names page %lld; allowed: 0 to %lld (%lld in the recent tier)",
-                       found.sequence, static_cast<long long>(found.value), static_cast<long long>(c.cache.num_pages - 1),
-                       static_cast<long long>(c.recent.num_pages - 1));
-    case Status::kLengthExceedsTable:
-      return api::fail(status, "sequence %d has %lld keys in the page table, more than its row holds", found.sequence,
-                       static_cast<long long>(found.value));
-    case Status::kInvalidIndptr:
-      return api::fail(status, "qo_indptr at sequence %d is %lld; it must start at 0 and not decrease", found.sequence,
-                       static_cast<long long>(found.value));
-    default:
-      return api::fail(status,
-                       "sequence %d has a length of %lld; the plan allows %d query tokens and %d keys a sequence, %d query "
-                       "tokens a call",
-                       found.sequence, static_cast<long long>(found.value), c.max_q_len, c.max_kv_len, c.max_q_tokens);
-  }
+  return status_of(found, c);
 }
 
 }  // namespace
@@ -121,6 +111,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   choice->num_workers = blocks * device.multiprocessors;
   choice->tile_rows = simt::rows_of(kInstances[instance]);
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
+  choice->workspace_bytes += notes_bytes(choice->num_workers);
   if (config.validate_device_data) choice->workspace_bytes += 256;
   return Status::kOk;
 }
@@ -132,20 +123,36 @@ Status run(const api::RunRequest& request) noexcept {
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
-  const core::AttentionParams params = api::make_params(request);
-  AttendArgs args{params, api::work_list(params), launch.layout};
+  core::AttentionParams params = api::make_params(request);
+  params.partition.overhead_tiles = kOverheadTiles;
+  auto* const notes = reinterpret_cast<core::MergeNote*>(static_cast<std::uint8_t*>(request.args.workspace) + notes_offset(request));
+  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps, notes};
 
   if (request.config.validate_device_data) {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
   }
   if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   void* arguments[] = {&args};
-  const cudaError_t error =
-      cudaLaunchKernel(function_of(instance), dim3(static_cast<unsigned>(request.choice.num_workers)),
-                       dim3(static_cast<unsigned>(32 * launch.warps)), arguments,
-                       static_cast<std::size_t>(launch.layout.bytes), stream);
+  const bool dependent = device.compute_capability >= 90;
+  const cudaError_t error = cuda::launch(function_of(instance), request.choice.num_workers, 32 * launch.warps,
+                                         launch.layout.bytes, dependent, arguments, stream);
   if (const Status s = check(error, "launching the attention"); s != Status::kOk) return s;
-  return check(launch_merge(args, stream), "launching the merge");
+  return check(launch_merge(args, dependent, stream), "launching the merge");
+}
+
+cudaError_t launch(const void* function, int blocks, int threads, int shared_bytes, bool dependent, void** arguments,
+                   cudaStream_t stream) noexcept {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = dependent ? 1 : 0;
+  return cudaLaunchKernelExC(&config, function, arguments);
 }
 
 }  // namespace fp4pa::cuda

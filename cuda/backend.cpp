@@ -2,9 +2,9 @@
 #include "api/backend.hpp"
 
 #include "cuda/attention.hpp"
-#include "cuda/cache_ops.hpp"
 #include "cuda/device.hpp"
 #include "cuda/gemm.hpp"
+#include "kernels/cache_ops.hpp"
 
 namespace fp4pa::api {
 

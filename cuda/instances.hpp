@@ -11,6 +11,9 @@
 #include <cstdint>
 #include <iterator>
 
+#include "backends/sm80/scale_form.hpp"
+#include "backends/sm80/tile_decode.hpp"
+#include "core/simt/query.hpp"
 #include "core/simt/shared_layout.hpp"
 #include "fp4pa/attention.hpp"
 
@@ -24,11 +27,11 @@ namespace instance {
 
 /// Decode: 8 query rows a tile (16 with two row tiles), every warp on keys of its own.
 constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int row_tiles, int warps, int blocks, int stages) {
-  return {{k, k}, {v, v}, 1, head_dim, true, row_tiles, WarpsDivide::kKeys, warps, blocks, 32, {stages, stages}};
+  return {{k, k}, {v, v}, 1, head_dim, true, row_tiles, WarpsDivide::kKeys, warps, blocks, 32, {stages, stages}, false};
 }
-/// Prefill: four warps with 16 query rows each share the keys.
+/// Prefill: four warps with 32 query rows each share the keys, which the block decodes once.
 constexpr SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys) {
-  return {{k, k}, {v, v}, 1, head_dim, true, 2, WarpsDivide::kRows, 4, 2, tile_keys, {2, 2}};
+  return {{k, k}, {v, v}, 1, head_dim, true, 2, WarpsDivide::kRows, 4, 2, tile_keys, {2, 2}, true};
 }
 /// The same configuration with a recent tier behind it. Its few tokens are hardly more than a tile for each warp, so that
 /// one stage will do.
@@ -41,7 +44,7 @@ constexpr SimtConfig with_recent(SimtConfig c, KvKind recent) {
 /// Any formats, any head_dim, one tier or two.
 constexpr SimtConfig any(int row_tiles, int warps) {
   return {{KvKind::kAny, KvKind::kAnyRecent}, {KvKind::kAny, KvKind::kAnyRecent}, 2, 256, false, row_tiles,
-          WarpsDivide::kKeys, warps, 2, 32, {2, 1}};
+          WarpsDivide::kKeys, warps, 2, 32, {2, 1}, false};
 }
 
 }  // namespace instance
@@ -62,13 +65,17 @@ inline constexpr SimtConfig kInstances[] = {
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
     instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64),
     instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 64),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 64, 1, 4, 3, 4),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 64, 1, 4, 2, 3),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 256, 1, 6, 1, 2),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 256, 1, 3, 1, 2),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 
-/// Query rows of a tile that an instance's rows of 8 (the atoms' queries) make.
-inline constexpr int kAtomQueries = 8;
-[[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, kAtomQueries); }
+/// Query rows of an instance's atoms, and of its tiles.
+[[nodiscard]] constexpr int atom_queries(const SimtConfig& c) { return c.decode_tiles ? 16 : 8; }
+[[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, atom_queries(c)); }
 
 [[nodiscard]] inline KvKind kind_of(const KvTensorDesc& tensor) {
   return core::kv_kind(tensor.format, core::token_group_shift(tensor.format, tensor.scale_axis) != 0);
@@ -106,20 +113,27 @@ inline constexpr int kAtomQueries = 8;
   return best;
 }
 
-/// Bytes of a team's stages: what the segment that needs most needs.
+/// Bytes of a team's stages, what the segment that needs most needs, and of its decoded tiles.
 [[nodiscard]] inline int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
   const auto bytes = [&](const KvCacheDesc& tier, int stages) {
-    return stages * core::tile_layout(kind_of(tier.k), kind_of(tier.v), tier.head_dim, i.tile_keys).bytes;
+    const KvKind k = kind_of(tier.k);
+    const KvKind v = kind_of(tier.v);
+    return stages * (i.decode_tiles ? core::tile_layout(k, v, tier.head_dim, i.tile_keys)
+                                    : core::tile_layout<sm80::OperandScales>(k, v, tier.head_dim, i.tile_keys)).bytes;
   };
   const int old_tier = bytes(c.cache, i.stages[0]);
+  if (i.decode_tiles) {
+    return old_tier + sm80::decoded_bytes(i.k[0], i.head_dim, i.tile_keys) + sm80::decoded_bytes(i.v[0], i.head_dim, i.tile_keys);
+  }
   return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1])) : old_tier;
 }
 
 /// Shared memory of a block of `warps` warps. A warp's result is what SimtTileBackend::kResultBytes says: 16 x 8 accumulators
 /// an atom over 32 lanes, and two floats a row.
 [[nodiscard]] inline core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
-  const int result = (i.head_dim * i.row_tiles * kAtomQueries + 2 * i.row_tiles * kAtomQueries) * 4;
-  return core::shared_layout(i, kAtomQueries, c.cache.head_dim, warps, stage_bytes(i, c), result);
+  const int rows = i.row_tiles * atom_queries(i);
+  const int terms = i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0])) : 2;
+  return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes(i, c), (i.head_dim + 2) * rows * 4, terms);
 }
 
 }  // namespace fp4pa::simt

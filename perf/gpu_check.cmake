@@ -6,11 +6,11 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # see cuda/CMakeLists.txt
 endif()
 function(fp4pa_gpu_check)
   enable_testing()
-  if(NOT TARGET fp4pa_test_gpu)
+  if(NOT TARGET fp4pa_test_gpu AND NOT TARGET fp4pa_test_hip)
     # Included and not added: a deferred call may not add a directory.
     include("${PROJECT_SOURCE_DIR}/tests/gpu/CMakeLists.txt")
   endif()
-  if(NOT TARGET fp4pa_gpu_bench)
+  if(FP4PA_BUILD_CUDA AND NOT TARGET fp4pa_gpu_bench)
     find_package(CUDAToolkit REQUIRED)
     add_executable(fp4pa_gpu_bench "${PROJECT_SOURCE_DIR}/perf/gpu_bench.cpp" "${PROJECT_SOURCE_DIR}/perf/gpu_bandwidth.cu")
     target_link_libraries(fp4pa_gpu_bench PRIVATE fp4pa_core fp4pa_static CUDA::cudart_static)

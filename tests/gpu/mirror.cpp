@@ -10,9 +10,9 @@
 
 namespace fp4pa::gpu_test {
 
-void must(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+void must(Error error, const char* what) {
+  if (error == RUNTIME(Success)) return;
+  std::fprintf(stderr, "%s: %s\n", what, RUNTIME(GetErrorString)(error));
   std::fflush(stderr);
   std::_Exit(3);
 }
@@ -32,10 +32,10 @@ struct Slab {
 
   void grow(std::size_t wanted) {
     if (wanted <= bytes) return;
-    if (device != nullptr) must(cudaFree(device), "freeing the mirror's memory");
+    if (device != nullptr) must(RUNTIME(Free)(device), "freeing the mirror's memory");
     bytes = 2 * wanted;
     void* memory = nullptr;
-    must(cudaMalloc(&memory, bytes), "allocating the mirror's memory");
+    must(RUNTIME(Malloc)(&memory, bytes), "allocating the mirror's memory");
     device = static_cast<std::uint8_t*>(memory);
   }
 };
@@ -48,7 +48,7 @@ Slab& slab() {
 
 Mirror::~Mirror() {
   for (const Range& r : ranges_) {
-    if (r.own != nullptr) cudaFree(r.own);
+    if (r.own != nullptr) static_cast<void>(RUNTIME(Free)(r.own));
   }
   if (!staging_.empty()) slab().taken = false;
 }
@@ -80,15 +80,15 @@ void Mirror::place() {
   if (exact()) {
     for (Range& r : ranges_) {
       void* memory = nullptr;
-      must(cudaMalloc(&memory, r.begin % 256 + (r.end - r.begin)), "mirroring a range");
+      must(RUNTIME(Malloc)(&memory, r.begin % 256 + (r.end - r.begin)), "mirroring a range");
       r.own = static_cast<std::uint8_t*>(memory);
       r.device = r.own + r.begin % 256;
-      must(cudaMemcpy(r.device, reinterpret_cast<const void*>(r.begin), r.end - r.begin, cudaMemcpyHostToDevice),
+      must(RUNTIME(Memcpy)(r.device, reinterpret_cast<const void*>(r.begin), r.end - r.begin, RUNTIME(MemcpyHostToDevice)),
            "copying to the device");
     }
     return;
   }
-  if (slab().taken) must(cudaErrorInvalidValue, "two mirrors at a time");
+  if (slab().taken) must(RUNTIME(ErrorInvalidValue), "two mirrors at a time");
   slab().taken = true;
   slab().grow(total);
   staging_.assign(total + 1, 0xff);
@@ -96,7 +96,7 @@ void Mirror::place() {
     r.device = slab().device + r.at;
     std::memcpy(staging_.data() + r.at, reinterpret_cast<const void*>(r.begin), r.end - r.begin);
   }
-  must(cudaMemcpy(slab().device, staging_.data(), total, cudaMemcpyHostToDevice), "copying to the device");
+  must(RUNTIME(Memcpy)(slab().device, staging_.data(), total, RUNTIME(MemcpyHostToDevice)), "copying to the device");
 }
 
 std::uintptr_t Mirror::translate(std::uintptr_t host) {
@@ -110,14 +110,15 @@ std::uintptr_t Mirror::translate(std::uintptr_t host) {
 }
 
 void Mirror::bring_home() {
-  must(cudaDeviceSynchronize(), "waiting for the device");
+  must(RUNTIME(StreamSynchronize)(nullptr), "waiting for the device");
   if (!staging_.empty()) {
-    must(cudaMemcpy(staging_.data(), slab().device, staging_.size() - 1, cudaMemcpyDeviceToHost), "copying from the device");
+    must(RUNTIME(Memcpy)(staging_.data(), slab().device, staging_.size() - 1, RUNTIME(MemcpyDeviceToHost)),
+         "copying from the device");
   }
   for (const Range& r : ranges_) {
     void* const home = reinterpret_cast<void*>(r.begin);
     if (r.own != nullptr) {
-      must(cudaMemcpy(home, r.device, r.end - r.begin, cudaMemcpyDeviceToHost), "copying from the device");
+      must(RUNTIME(Memcpy)(home, r.device, r.end - r.begin, RUNTIME(MemcpyDeviceToHost)), "copying from the device");
     } else {
       std::memcpy(home, staging_.data() + r.at, r.end - r.begin);
     }
@@ -223,14 +224,14 @@ AttentionArgs moved(Mirror& mirror, AttentionArgs a) {
 
 namespace {
 
-using api::kCudaBackend;
+using gpu_test::kBackend;
 
 Status run(const api::RunRequest& r) noexcept {
   Mirror mirror;
   add(mirror, r.config, r.args);
   const AttentionConfig config = moved(mirror, r.config);
   const AttentionArgs args = moved(mirror, r.args);
-  const Status status = kCudaBackend.run({config, r.choice, args});
+  const Status status = kBackend.run({config, r.choice, args});
   mirror.bring_home();
   return status;
 }
@@ -259,7 +260,7 @@ Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, cons
   add(mirror, cache, k.data, slots.size, k.token_stride, k.head_stride, k.dtype);
   add(mirror, cache, v.data, slots.size, v.token_stride, v.head_stride, v.dtype);
   mirror.add(slots.data, bytes_of(slots));
-  const Status status = kCudaBackend.append(gpu_test::moved(mirror, cache), moved_rows(mirror, k), moved_rows(mirror, v),
+  const Status status = kBackend.append(gpu_test::moved(mirror, cache), moved_rows(mirror, k), moved_rows(mirror, v),
                                             moved(mirror, slots), exec);
   mirror.bring_home();
   return status;
@@ -272,7 +273,7 @@ Status gather(const KvCacheDesc& cache, const api::SlotList& slots, const KvOutp
   add(mirror, cache, k.data, slots.size, k.token_stride, k.head_stride, k.dtype);
   add(mirror, cache, v.data, slots.size, v.token_stride, v.head_stride, v.dtype);
   mirror.add(slots.data, bytes_of(slots));
-  const Status status = kCudaBackend.gather(gpu_test::moved(mirror, cache), moved(mirror, slots), moved_rows(mirror, k),
+  const Status status = kBackend.gather(gpu_test::moved(mirror, cache), moved(mirror, slots), moved_rows(mirror, k),
                                             moved_rows(mirror, v), exec);
   mirror.bring_home();
   return status;
@@ -293,7 +294,7 @@ Status append_two_tier(const api::TwoTierAppend& r, const ExecDesc& exec) noexce
   cache.recent = gpu_test::moved(mirror, cache.recent);
   const KvInput k = moved_rows(mirror, r.k);
   const KvInput v = moved_rows(mirror, r.v);
-  const Status status = kCudaBackend.append_two_tier(
+  const Status status = kBackend.append_two_tier(
       {cache, k, v, mirror.device(r.indptr), mirror.device(r.seq_lens), r.batch, r.num_tokens, mirror.device(r.old_table),
        r.old_table_stride, mirror.device(r.recent_table)},
       exec);
@@ -308,7 +309,7 @@ Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::
   mirror.add(src, 4 * n);
   mirror.add(dst, 4 * n);
   const Status status =
-      kCudaBackend.copy_pages(gpu_test::moved(mirror, cache), mirror.device(src), mirror.device(dst), n, exec);
+      kBackend.copy_pages(gpu_test::moved(mirror, cache), mirror.device(src), mirror.device(dst), n, exec);
   mirror.bring_home();
   return status;
 }
@@ -328,7 +329,7 @@ Status quantize(const QuantizeConfig& c, const void* x, DType dtype, std::int64_
   mirror.add(x, bytes.plain);
   mirror.add(codes, bytes.codes);
   mirror.add(scales, bytes.scales);
-  const Status status = kCudaBackend.quantize(c, mirror.device(static_cast<const std::uint8_t*>(x)), dtype, rows, cols,
+  const Status status = kBackend.quantize(c, mirror.device(static_cast<const std::uint8_t*>(x)), dtype, rows, cols,
                                               mirror.device(static_cast<std::uint8_t*>(codes)),
                                               mirror.device(static_cast<std::uint8_t*>(scales)), exec);
   mirror.bring_home();
@@ -342,7 +343,7 @@ Status dequantize(const QuantizeConfig& c, const void* codes, const void* scales
   mirror.add(y, bytes.plain);
   mirror.add(codes, bytes.codes);
   mirror.add(scales, bytes.scales);
-  const Status status = kCudaBackend.dequantize(c, mirror.device(static_cast<const std::uint8_t*>(codes)),
+  const Status status = kBackend.dequantize(c, mirror.device(static_cast<const std::uint8_t*>(codes)),
                                                 mirror.device(static_cast<const std::uint8_t*>(scales)), rows, cols,
                                                 mirror.device(static_cast<std::uint8_t*>(y)), dtype, exec);
   mirror.bring_home();
@@ -355,7 +356,7 @@ Status merge_states(const api::MergeRequest& r, const ExecDesc& exec) noexcept {
   for (const void* tensor : {r.oa, r.ob, static_cast<const void*>(r.o)}) mirror.add(tensor, bytes);
   for (const float* values : {r.lse_a, r.lse_b, static_cast<const float*>(r.lse)}) mirror.add(values, 4 * r.rows);
   const auto tensor = [&](const void* p) { return mirror.device(static_cast<const std::uint8_t*>(p)); };
-  const Status status = kCudaBackend.merge_states(
+  const Status status = kBackend.merge_states(
       {tensor(r.oa), tensor(r.ob), mirror.device(r.lse_a), mirror.device(r.lse_b),
        mirror.device(static_cast<std::uint8_t*>(r.o)), mirror.device(r.lse), r.dtype, r.rows, r.head_dim},
       exec);
@@ -370,7 +371,7 @@ Status quantize_weight(const api::WeightRequest& r, const ExecDesc& exec) noexce
   mirror.add(r.scales, static_cast<std::int64_t>(
                            fp4_weight_scale_bytes(r.config.format, r.config.scale_layout, r.rows, r.cols, r.batch)));
   mirror.add(r.global_scales, 4 * r.batch);
-  const Status status = kCudaBackend.quantize_weight(
+  const Status status = kBackend.quantize_weight(
       {r.config, mirror.device(static_cast<const std::uint8_t*>(r.w)), r.dtype, r.rows, r.cols, r.batch,
        mirror.device(static_cast<std::uint8_t*>(r.codes)), mirror.device(static_cast<std::uint8_t*>(r.scales)),
        mirror.device(r.global_scales)},
@@ -380,7 +381,7 @@ Status quantize_weight(const api::WeightRequest& r, const ExecDesc& exec) noexce
 }
 
 Status linear_workspace(const LinearArgs& args, const ExecDesc& exec, std::size_t* bytes) noexcept {
-  return kCudaBackend.linear_workspace(args, exec, bytes);
+  return kBackend.linear_workspace(args, exec, bytes);
 }
 
 Status linear(const LinearArgs& args, const ExecDesc& exec) noexcept {
@@ -402,21 +403,21 @@ Status linear(const LinearArgs& args, const ExecDesc& exec) noexcept {
   w.scales = moved(w.scales);
   w.global_scale_ptr = mirror.device(w.global_scale_ptr);
   a.workspace = mirror.device(static_cast<std::uint8_t*>(a.workspace));
-  const Status status = kCudaBackend.linear(a, exec);
+  const Status status = kBackend.linear(a, exec);
   mirror.bring_home();
   return status;
 }
 
-bool available(const char** detail) noexcept { return kCudaBackend.available(detail); }
-Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept { return kCudaBackend.plan(config, choice); }
+bool available(const char** detail) noexcept { return kBackend.available(detail); }
+Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept { return kBackend.plan(config, choice); }
 
 }  // namespace
 }  // namespace fp4pa::gpu_test
 
 namespace fp4pa::api {
 
-const Backend kMirroredCudaBackend{
-    .name = "cuda",
+const Backend kMirroredBackend{
+    .name = gpu_test::kBackendName,
     .available = gpu_test::available,
     .plan = gpu_test::plan,
     .run = gpu_test::run,

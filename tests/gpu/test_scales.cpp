@@ -8,6 +8,7 @@
 
 #include "tests/attention/scene.hpp"
 #include "tests/cache/random.hpp"
+#include "tests/gpu/backend_name.hpp"
 
 namespace {
 
@@ -22,7 +23,7 @@ std::unique_ptr<scene::Scene> scene_of(KvFormat format, std::int32_t head_dim, V
   spec.page_size = 32;
   spec.sequences = {{1, 300, 0}, {2, 77, 1}};
   auto s = std::make_unique<scene::Scene>(spec);
-  s->config.backend = "cuda";
+  s->config.backend = gpu_test::kBackendName;
   return s;
 }
 

@@ -1,4 +1,9 @@
-// The cache operations, quantisation and merging of states on CUDA: entries of the api::Backend table.
+// The cache operations, quantisation and merging of states on a GPU: entries of the api::Backend table.
+//
+// What stands in kernels/ is compiled once for CUDA and once for HIP, each in a namespace of its own: FP4PA_GPU, which the
+// runtime's device.hpp defines and which has to be included first. Kernels speak to the device in the words of
+// cuda/words.cuh and hip/words.hpp; they are written for warps of kLanes lanes and take the number of their blocks as an
+// argument.
 //
 // Each is one or two launches on the caller's stream and waits for nothing. Slots, tables and lengths are in device memory:
 // what the CPU back end refuses, a slot outside the pool, is skipped here, and no byte outside the pool is touched for it.
@@ -6,7 +11,7 @@
 
 #include "api/backend.hpp"
 
-namespace fp4pa::cuda {
+namespace fp4pa::FP4PA_GPU {
 
 [[nodiscard]] Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, const api::SlotList& slots,
                             const ExecDesc& exec) noexcept;
@@ -21,4 +26,4 @@ namespace fp4pa::cuda {
                                 std::int64_t cols, void* y, DType dtype, const ExecDesc& exec) noexcept;
 [[nodiscard]] Status merge_states(const api::MergeRequest& request, const ExecDesc& exec) noexcept;
 
-}  // namespace fp4pa::cuda
+}  // namespace fp4pa::FP4PA_GPU

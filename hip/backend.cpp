@@ -1,0 +1,29 @@
+// HIP in the library's table of back ends.
+#include "api/backend.hpp"
+
+#include "hip/attention.hpp"
+#include "hip/device.hpp"
+#include "kernels/cache_ops.hpp"
+
+namespace fp4pa::api {
+
+const Backend kHipBackend{
+    .name = "hip",
+    .available = hip::device_available,
+#if defined(FP4PA_HIP_INSTANCES)
+    .plan = hip::plan,
+    .run = hip::run,
+#else  // this tree has no attention kernels
+    .plan = nullptr,
+    .run = nullptr,
+#endif
+    .append = hip::append,
+    .append_two_tier = hip::append_two_tier,
+    .gather = hip::gather,
+    .copy_pages = hip::copy_pages,
+    .quantize = hip::quantize,
+    .dequantize = hip::dequantize,
+    .merge_states = hip::merge_states,
+};
+
+}  // namespace fp4pa::api
