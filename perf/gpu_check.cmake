@@ -16,6 +16,9 @@ function(fp4pa_gpu_check)
     target_link_libraries(fp4pa_gpu_bench PRIVATE fp4pa_core fp4pa_static CUDA::cudart_static)
     set_target_properties(fp4pa_gpu_bench PROPERTIES CUDA_ARCHITECTURES "${FP4PA_CUDA_ARCHITECTURES}"
                           RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+    add_executable(fp4pa_gpu_dense "${PROJECT_SOURCE_DIR}/perf/gpu_dense.cpp")
+    target_link_libraries(fp4pa_gpu_dense PRIVATE fp4pa_core fp4pa_static CUDA::cudart_static)
+    set_target_properties(fp4pa_gpu_dense PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
     add_executable(fp4pa_gpu_gemm "${PROJECT_SOURCE_DIR}/perf/gpu_gemm.cpp" "${PROJECT_SOURCE_DIR}/perf/gpu_bandwidth.cu")
     target_link_libraries(fp4pa_gpu_gemm PRIVATE fp4pa_core fp4pa_static CUDA::cudart_static)
     set_target_properties(fp4pa_gpu_gemm PROPERTIES CUDA_ARCHITECTURES "${FP4PA_CUDA_ARCHITECTURES}"
