@@ -3,6 +3,7 @@
 
 #include "cuda/attention.hpp"
 #include "cuda/device.hpp"
+#include "cuda/gemm.hpp"
 #include "kernels/cache_ops.hpp"
 #include "kernels/dense_ops.hpp"
 
@@ -26,6 +27,9 @@ const Backend kCudaBackend{
     .dequantize = cuda::dequantize,
     .merge_states = cuda::merge_states,
     .dense = &kDenseOps,
+    .quantize_weight = cuda::quantize_weight,
+    .linear_workspace = cuda::linear_workspace,
+    .linear = cuda::linear,
 };
 
 }  // namespace fp4pa::api

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds, tests and measures a GPU back end on a machine with a GPU, in one command. A short table comes last.
 #
-#   perf/gpu_check.sh [build] [test] [sanitize] [bench]        default: build test bench
+#   perf/gpu_check.sh [build] [test] [sanitize] [bench] [gemm] default: build test bench
 #   RUNTIME=hip perf/gpu_check.sh [build] [test]               the HIP back end, on an AMD GPU; never run so far
 #
 #   BUILD=build/gpu        where to build             ARCH=90-real   architectures to build for (HIP: gfx950, or gfx942;gfx950)
@@ -57,7 +57,7 @@ build() {
     targets=("$TEST")
   else
     engine=(-DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH")
-    targets=("$TEST" fp4pa_gpu_bench)
+    targets=("$TEST" fp4pa_gpu_bench fp4pa_gpu_gemm)
   fi
   if ! cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release "${engine[@]}" -DFP4PA_TESTS=OFF \
        -DFP4PA_TOOL=OFF -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF \
@@ -106,13 +106,24 @@ bench() {
   fi
 }
 
+# Against cuBLAS, where there is a PyTorch.
+gemm() {
+  if "$BUILD/bin/fp4pa_gpu_gemm" --json "$OUT/gemm.json" 2>&1 | tee "$OUT/gemm.txt"; then
+    note gemm ok "$OUT/gemm.json"
+  else
+    note gemm FAILED "see above"
+  fi
+  python3 perf/gemm_peers.py --json "$OUT/gemm_peers.json" 2>&1 | tee "$OUT/gemm_peers.txt" || true
+}
+
 for step in $STEPS; do
   case $step in
     build) build ;;
     test) tests ;;
     sanitize) sanitize ;;
     bench) bench ;;
-    *) echo "unknown step $step; allowed: build test sanitize bench"; exit 2 ;;
+    gemm) gemm ;;
+    *) echo "unknown step $step; allowed: build test sanitize bench gemm"; exit 2 ;;
   esac
   [ "$step" = build ] && [ $failed = 1 ] && break
 done

@@ -493,5 +493,6 @@ static inline void fp4pa_attention_args_init(fp4pa_attention_args* x) { fp4pa_at
 #endif
 
 #include "fp4pa/fp4pa_dense.h"
+#include "fp4pa/fp4pa_gemm.h"
 
 #endif /* FP4PA_FP4PA_H */

@@ -441,6 +441,50 @@ Status restore_lse(const core::KeyMean& mean, const core::HeadTensor& q, std::in
 }
 constexpr api::DenseOps kMirroredDenseOps{fill_tables, expand, centre_keys, restore_lse};
 
+Status quantize_weight(const api::WeightRequest& r, const ExecDesc& exec) noexcept {
+  Mirror mirror;
+  mirror.add(r.w, r.batch * r.rows * r.cols * size_of(r.dtype));
+  mirror.add(r.codes, static_cast<std::int64_t>(fp4_weight_code_bytes(r.config.format, r.rows, r.cols, r.batch)));
+  mirror.add(r.scales, static_cast<std::int64_t>(
+                           fp4_weight_scale_bytes(r.config.format, r.config.scale_layout, r.rows, r.cols, r.batch)));
+  mirror.add(r.global_scales, 4 * r.batch);
+  const Status status = kBackend.quantize_weight(
+      {r.config, mirror.device(static_cast<const std::uint8_t*>(r.w)), r.dtype, r.rows, r.cols, r.batch,
+       mirror.device(static_cast<std::uint8_t*>(r.codes)), mirror.device(static_cast<std::uint8_t*>(r.scales)),
+       mirror.device(r.global_scales)},
+      exec);
+  mirror.bring_home();
+  return status;
+}
+
+Status linear_workspace(const LinearArgs& args, const ExecDesc& exec, std::size_t* bytes) noexcept {
+  return kBackend.linear_workspace(args, exec, bytes);
+}
+
+Status linear(const LinearArgs& args, const ExecDesc& exec) noexcept {
+  LinearArgs a = args;
+  Fp4Weight& w = a.weight;
+  Mirror mirror;
+  mirror.add(a.x, a.batch * a.m * w.cols * size_of(a.x_dtype));
+  mirror.add(a.out, a.batch * a.m * w.rows * size_of(a.out_dtype));
+  if (a.bias != nullptr) mirror.add(a.bias, w.rows * size_of(a.bias_dtype));
+  mirror.add(w.codes, static_cast<std::int64_t>(fp4_weight_code_bytes(w.format, w.rows, w.cols, w.batch)));
+  mirror.add(w.scales, static_cast<std::int64_t>(fp4_weight_scale_bytes(w.format, w.scale_layout, w.rows, w.cols, w.batch)));
+  mirror.add(w.global_scale_ptr, 4 * w.batch);
+  mirror.add(a.workspace, static_cast<std::int64_t>(a.workspace_bytes));
+  const auto moved = [&](const void* p) { return mirror.device(static_cast<const std::uint8_t*>(p)); };
+  a.x = moved(a.x);
+  a.out = mirror.device(static_cast<std::uint8_t*>(a.out));
+  a.bias = moved(a.bias);
+  w.codes = moved(w.codes);
+  w.scales = moved(w.scales);
+  w.global_scale_ptr = mirror.device(w.global_scale_ptr);
+  a.workspace = mirror.device(static_cast<std::uint8_t*>(a.workspace));
+  const Status status = kBackend.linear(a, exec);
+  mirror.bring_home();
+  return status;
+}
+
 bool available(const char** detail) noexcept { return kBackend.available(detail); }
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept { return kBackend.plan(config, choice); }
 
@@ -462,6 +506,9 @@ const Backend kMirroredBackend{
     .dequantize = gpu_test::dequantize,
     .merge_states = gpu_test::merge_states,
     .dense = &gpu_test::kMirroredDenseOps,
+    .quantize_weight = gpu_test::quantize_weight,
+    .linear_workspace = gpu_test::linear_workspace,
+    .linear = gpu_test::linear,
 };
 
 }  // namespace fp4pa::api
