@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "api/dense_ops.hpp"
 #include "fp4pa/attention.hpp"
 #include "fp4pa/backends.hpp"
 #include "fp4pa/cache.hpp"
@@ -74,6 +75,7 @@ struct Backend {
   Status (*dequantize)(const QuantizeConfig&, const void* codes, const void* scales, std::int64_t rows,
                        std::int64_t cols, void* y, DType, const ExecDesc&) noexcept;
   Status (*merge_states)(const MergeRequest&, const ExecDesc&) noexcept;
+  const DenseOps* dense = nullptr;  ///< null: no dense calls
 };
 
 /// The back ends of this build, best first; a constexpr table in registry.cpp.

@@ -4,8 +4,14 @@
 #include "cuda/attention.hpp"
 #include "cuda/device.hpp"
 #include "kernels/cache_ops.hpp"
+#include "kernels/dense_ops.hpp"
 
 namespace fp4pa::api {
+namespace {
+
+constexpr DenseOps kDenseOps{cuda::fill_dense_tables, cuda::expand_mxfp8, cuda::centre_keys, cuda::restore_lse};
+
+}  // namespace
 
 const Backend kCudaBackend{
     .name = "cuda",
@@ -19,6 +25,7 @@ const Backend kCudaBackend{
     .quantize = cuda::quantize,
     .dequantize = cuda::dequantize,
     .merge_states = cuda::merge_states,
+    .dense = &kDenseOps,
 };
 
 }  // namespace fp4pa::api

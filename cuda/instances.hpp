@@ -69,6 +69,8 @@ inline constexpr SimtConfig kInstances[] = {
     instance::decode(KvKind::kBf16, KvKind::kBf16, 64, 1, 4, 2, 3),
     instance::decode(KvKind::kFp8, KvKind::kFp8, 256, 1, 6, 1, 2),
     instance::decode(KvKind::kBf16, KvKind::kBf16, 256, 1, 3, 1, 2),
+    instance::decode(KvKind::kMxfp8, KvKind::kMxfp8, 128, 1, 4, 2, 3),
+    instance::prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128, 64),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));

@@ -4,8 +4,14 @@
 #include "hip/attention.hpp"
 #include "hip/device.hpp"
 #include "kernels/cache_ops.hpp"
+#include "kernels/dense_ops.hpp"
 
 namespace fp4pa::api {
+namespace {
+
+constexpr DenseOps kDenseOps{hip::fill_dense_tables, hip::expand_mxfp8, hip::centre_keys, hip::restore_lse};
+
+}  // namespace
 
 const Backend kHipBackend{
     .name = "hip",
@@ -24,6 +30,7 @@ const Backend kHipBackend{
     .quantize = hip::quantize,
     .dequantize = hip::dequantize,
     .merge_states = hip::merge_states,
+    .dense = &kDenseOps,
 };
 
 }  // namespace fp4pa::api

@@ -75,7 +75,7 @@ Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::
   CopyArgs args{{}, 0, src, dst, num_copies, cache.num_pages, blocks};
   for (const KvTensorDesc* tensor : {&cache.k, &cache.v}) {
     args.parts[args.num_parts++] = code_rows(cache, *tensor);
-    if (is_fp4(tensor->format)) args.parts[args.num_parts++] = scale_rows(cache, *tensor);
+    if (has_scales(tensor->format)) args.parts[args.num_parts++] = scale_rows(cache, *tensor);
   }
   return launch(copy_rows, grid(args.blocks, args.num_parts), kThreads, 0, exec.stream, args, "launching copy_pages");
 }

@@ -124,6 +124,10 @@ FP4PA_DEVICE inline void read_row(const CacheTensor& tensor, std::int64_t page, 
       for (int i = 0; i < kPiece; ++i) {
         x[d + i] = core::fp4_value(format, core::unpack_e2m1(piece[i / 2], i % 2), scale, global);
       }
+    } else if (format == KvFormat::kMxfp8) {
+      core::decode_mxfp8(piece, kPiece, scales[d / 32], x + d);
+    } else if (format == KvFormat::kMxfp8) {
+      core::decode_mxfp8(piece, kPiece, scales[d / 32], x + d);
     } else {
       core::decode_row(format, piece, nullptr, kPiece, global, x + d);
     }

@@ -3,6 +3,7 @@
 
 #include "backends/cpu/attention.hpp"
 #include "backends/cpu/cache_ops.hpp"
+#include "backends/cpu/dense.hpp"
 #include "backends/cpu/merge.hpp"
 #include "backends/cpu/quantize.hpp"
 #include "backends/cpu/tile_ops.hpp"
@@ -37,6 +38,7 @@ const Backend kCpuBackend{
     .quantize = cpu::quantize,
     .dequantize = cpu::dequantize,
     .merge_states = cpu::merge_states,
+    .dense = &cpu::kDenseOps,
 };
 
 const Backend kCpuScalarBackend{
@@ -51,6 +53,7 @@ const Backend kCpuScalarBackend{
     .quantize = cpu::scalar::quantize,
     .dequantize = cpu::scalar::dequantize,
     .merge_states = cpu::merge_states,
+    .dense = &cpu::kScalarDenseOps,
 };
 
 }  // namespace api

@@ -21,6 +21,7 @@ namespace fp4pa::sm80 {
 /// What e2m1_to_f16 multiplies values by: f16's bias less E2M1's.
 inline constexpr int kE2m1F16Log2 = -14;
 inline constexpr int kE2m1Bf16Log2 = -126;
+inline constexpr int kE4m3Bf16Log2 = -120;
 
 /// Eight codes, nibble n of q, to f16 times 2^-14: out[p] holds nibble p in its lower and nibble p + 4 in its upper half.
 ///
@@ -69,6 +70,14 @@ FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t pair) {
   };
   return one(pair & 0xffu) | one((pair >> 8) & 0xffu) << 16;
 #endif
+}
+
+/// The same to bf16, times 2^-120; NaN gives NaN. bf16 has E4M3's bits and more, so they only have to be moved.
+FP4PA_FN std::uint32_t e4m3_to_bf16(std::uint32_t pair) {
+  const std::uint32_t spread = (pair & 0xffu) | ((pair & 0xff00u) << 8);
+  const std::uint32_t magnitude = spread & 0x007f007fu;
+  const std::uint32_t nan = (magnitude + 0x00010001u) & 0x00800080u;  // bit 7 of a half where the code is 0x7f
+  return ((spread & 0x00800080u) << 8) | (magnitude << 4) | (nan * 255u);
 }
 
 FP4PA_FN std::uint32_t byte_of(std::uint32_t word, int index) {

@@ -26,6 +26,8 @@
 namespace fp4pa::sm80 {
 
 [[nodiscard]] FP4PA_FN constexpr bool key_is_bf16(KvKind kind) { return kind == KvKind::kBf16; }
+/// One E8M0 scale per block of 32 dims.
+[[nodiscard]] FP4PA_FN constexpr bool scales_blocks(KvKind kind) { return kind == KvKind::kMxfp4 || kind == KvKind::kMxfp8; }
 
 [[nodiscard]] FP4PA_FN constexpr core::QueryForm key_query_form(KvKind kind) {
   switch (kind) {
@@ -45,7 +47,7 @@ struct QueryPlace {
 };
 [[nodiscard]] FP4PA_FN constexpr QueryPlace query_place(KvKind kind, int dim) {
   if (core::is_fp4(kind)) return {dim / 8, dim % 8};
-  if (kind == KvKind::kFp8) return {dim % 16 / 4, dim / 16 * 2 + dim % 4 / 2};
+  if (core::is_e4m3(kind)) return {dim % 16 / 4, dim / 16 * 2 + dim % 4 / 2};
   return {dim % 8 / 2, dim / 8};
 }
 
@@ -71,7 +73,7 @@ template <KvKind kKind>
 FP4PA_FN void decode_word(std::uint32_t word, int chunk, bool transposed, std::uint32_t (&pairs)[4]) {
   if constexpr (core::is_fp4(kKind)) {
     e2m1_to_f16(word, pairs);
-  } else if constexpr (kKind == KvKind::kFp8) {
+  } else if constexpr (core::is_e4m3(kKind)) {
     // Transposed, the halves are two tokens and their bytes two dims.
     const std::uint32_t low = transposed ? (word & 0xffu) | ((word >> 8) & 0xff00u) : word & 0xffffu;
     const std::uint32_t high = transposed ? ((word >> 8) & 0xffu) | ((word >> 16) & 0xff00u) : word >> 16;
@@ -161,7 +163,7 @@ struct KeyProduct {
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
       if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
-      if constexpr (kKind == KvKind::kMxfp4 || kKind == KvKind::kNvfp4) {
+      if constexpr (scales_blocks(kKind) || kKind == KvKind::kNvfp4) {
         if (block % 2 == 0) load_scales<kKind>(exec, stream, strip, block, scales);
       }
       PerLane<std::uint32_t[4][4]> pairs;  // [octet][pair]
@@ -177,7 +179,7 @@ struct KeyProduct {
       }
       if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, block, pairs);
 
-      if constexpr (kKind == KvKind::kMxfp4) {
+      if constexpr (scales_blocks(kKind)) {
         PerLane<float[2][kRowTiles][4]> part;
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL

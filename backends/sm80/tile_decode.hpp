@@ -6,6 +6,7 @@
 //                 (2^-127) would make is as good as zero
 //   E2M1 x E4M3   f16 times 2^-7, exactly: six significant bits within f16's range
 //   E4M3          f16, exactly
+//   E4M3 x E8M0   bf16, exactly
 //
 // The decoded rows are chunks of 8 elements with the swizzle of key_product.hpp. Within a chunk FP4 elements lie in the order
 // 0 4 1 5 2 6 3 7, as they fall out of the decoding (decoded_dim): the query is stored in the same order, and an output's
@@ -27,7 +28,8 @@ namespace fp4pa::sm80 {
 
 /// Whether a kind's operands are bf16; f16 otherwise.
 [[nodiscard]] FP4PA_FN constexpr bool decodes_to_bf16(KvKind kind) {
-  return kind == KvKind::kBf16 || kind == KvKind::kMxfp4 || kind == KvKind::kPerToken || kind == KvKind::kMxfp4Tokens;
+  return kind == KvKind::kBf16 || kind == KvKind::kMxfp4 || kind == KvKind::kPerToken || kind == KvKind::kMxfp4Tokens ||
+         kind == KvKind::kMxfp8;
 }
 
 [[nodiscard]] FP4PA_FN constexpr int decoded_bytes(KvKind kind, int head_dim, int tile_keys) {
@@ -99,7 +101,8 @@ struct TileDecoder {
   }
 
  private:
-  static constexpr std::uint32_t kUnscale = 0x7e807e80u;  // 2^126, see kE2m1Bf16Log2
+  static constexpr std::uint32_t kUnscale = 0x7e807e80u;      // 2^126, see kE2m1Bf16Log2
+  static constexpr std::uint32_t kUnscaleE4m3 = 0x7b807b80u;  // 2^120, see kE4m3Bf16Log2
 
   FP4PA_FN static void decode(E& exec, Lane lane, const std::uint32_t (&codes)[4], StagedScales scales, int row, int chunk,
                               Chunk (&out)[kPerChunk]) {
@@ -108,6 +111,14 @@ struct TileDecoder {
       for (int w = 0; w < 4; ++w) {
         out[w / 2].word[w % 2 * 2] = e4m3_to_f16(codes[w] & 0xffffu);
         out[w / 2].word[w % 2 * 2 + 1] = e4m3_to_f16(codes[w] >> 16);
+      }
+    } else if constexpr (kKind == KvKind::kMxfp8) {
+      const std::uint32_t at = scales.offset + row * scales.pitch + chunk / 2;
+      const std::uint32_t half = std::uint32_t{exec.template load_shared<std::uint8_t>(lane, at)} << 7;
+      FP4PA_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        const std::uint32_t pair = e4m3_to_bf16(i % 2 == 0 ? codes[i / 2] & 0xffffu : codes[i / 2] >> 16);
+        out[i / 4].word[i % 4] = scale_bf16(multiply_bf16(pair, kUnscaleE4m3), half | half << 16);
       }
     } else if constexpr (kKind == KvKind::kNvfp4) {
       FP4PA_UNROLL

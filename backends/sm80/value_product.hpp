@@ -5,7 +5,7 @@
 // the order of an output's dims (output_dim) is settled at the store. P comes out of the first product as
 // accumulators with tokens along the rows; rounded to 16 bits, one movmatrix per eight tokens makes B of it.
 //
-//   E2M1, E8M0 along head_dim   f16; the scale of a block of 32 dims is multiplied into P, relative to the output's unit. Scales
+//   E8M0 along head_dim         f16; the scale of a block of 32 dims is multiplied into P, relative to the output's unit. Scales
 //                               far apart are left to f32, see within_window
 //   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (scale_form.hpp)
 //   E2M1, scales along tokens   f16; the f32 sum of 16 tokens is multiplied by the scale of its column
@@ -24,8 +24,11 @@ inline constexpr int kProbabilityLog2 = 14;
 
 /// Values whose block scales are multiplied into P.
 [[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
-  return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken;
+  return scales_blocks(kind) || kind == KvKind::kPerToken;
 }
+/// What values decoded to f16 are multiplied by, as a power of two.
+[[nodiscard]] FP4PA_FN constexpr int decoded_f16_log2(KvKind kind) { return core::is_fp4(kind) ? kE2m1F16Log2 : 0; }
+
 /// Dim, within 32, of accumulator v of dim tile m, for values with `order` elements in 16 bits (0: nothing there yet).
 [[nodiscard]] FP4PA_FN constexpr int value_output_dim(int order, int m, int lane, int v) {
   const int g = lane / 4;
@@ -78,16 +81,21 @@ struct ValueProduct {
 
   // E8M0 scales. With `top` the byte of the largest scale that the output's unit is made for, P * 2^14 is multiplied by
   // 2^(byte - top + 1) in f16: at most 2^15, and the factor is a normal number for the kWindow binades below. The unit is then
-  // 2^(top - 128). What lies outside of the window is added in f32, one product at a time, and its factors are set to 0 for the
+  // 2^(top - 128), less for values that are not decoded times 2^-14. What lies outside of the window is added in f32, one product at a time, and its factors are set to 0 for the
   // matrix instructions: rare, and exact. Byte 0, 2^-127, counts as 0 everywhere.
 
   static constexpr int kWindow = 15;
   static constexpr int kRoom = 3;  // of a new window, for larger scales in later tiles
-  [[nodiscard]] FP4PA_FN static int top_of(int unit_log2) { return unit_log2 + 128; }
+  template <KvKind kKind>
+  static constexpr int kUnitOfTop = 128 + decoded_f16_log2(kKind) - kE2m1F16Log2;
+  template <KvKind kKind>
+  [[nodiscard]] FP4PA_FN static int top_of(int unit_log2) {
+    return unit_log2 + kUnitOfTop<kKind>;
+  }
 
   template <KvKind kKind, class Stream, class Output>
   [[nodiscard]] FP4PA_FN static bool within_window(E& exec, const Stream& stream, const Output& output) {
-    const int top = top_of(output.unit_log2);
+    const int top = top_of<kKind>(output.unit_log2);
     // Halves of 16 bits: a difference below zero shows in the half's sign. A borrow comes only from such a half.
     const std::uint32_t high = static_cast<std::uint32_t>(top) * 0x00010001u;
     const std::uint32_t low = static_cast<std::uint32_t>(top - kWindow) * 0x00010001u;
@@ -122,14 +130,16 @@ struct ValueProduct {
       });
     });
     const int largest = static_cast<int>(exec.reduce_max(mine));
-    const int now = top_of(output.unit_log2);
+    const int now = top_of<kKind>(output.unit_log2);
     if (output.unit != 1.0f || now > 254 || now <= kWindow || (largest != 0 && (largest > now || largest < now - kWindow))) {
       int top = largest + kRoom;
       top = top > 254 ? 254 : top <= kWindow ? kWindow + 1 : top;
       // Down only as far as what is there stays finite.
-      if (output.unit != 1.0f || top - 128 >= output.unit_floor) backend.set_unit(output, 1.0f, top - 128);
+      if (output.unit != 1.0f || top - kUnitOfTop<kKind> >= output.unit_floor) {
+        backend.set_unit(output, 1.0f, top - kUnitOfTop<kKind>);
+      }
     }
-    const int top = top_of(output.unit_log2);
+    const int top = top_of<kKind>(output.unit_log2);
     stream.team_barrier();
     exec.each_lane([&](Lane lane) {
       each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int key, int first, int bytes) {
@@ -153,7 +163,7 @@ struct ValueProduct {
                                    typename Backend::Output& output) {
     const core::TileLayout layout = stream.layout();
     const std::uint32_t scratch = backend.scratch_offset();
-    const int top = top_of(output.unit_log2);
+    const int top = top_of<kKind>(output.unit_log2);
     const int count = OperandScales::count(kKind, stream.head_dim());
     const bool any = exec.any([&](Lane lane) {
       bool mine = false;
@@ -192,12 +202,20 @@ struct ValueProduct {
             const int byte = exec.template load_shared<std::uint8_t>(
                 lane, stream.tile_offset() + layout.v_scales + OperandScales::raw_offset(kKind, stream.head_dim(), key) + index);
             if (byte == 0 || (byte != 255 && is_inside(byte, top))) return;
-            const int log2 = byte - 127 - output.unit_log2 - kProbabilityLog2 - kE2m1F16Log2;
+            const int log2 = byte - 127 - output.unit_log2 - kProbabilityLog2 - decoded_f16_log2(kKind);
             const float scale = byte == 255 ? std::numeric_limits<float>::quiet_NaN() : log2 < -126 ? 0.0f : core::exp2_exact(log2);
             const std::uint32_t row = row_offset(stream.tile_offset() + layout.v_codes, key, layout.v_chunks);
-            const auto codes = exec.template load_shared<std::uint16_t>(lane, chunk_offset(row, block) + lane.id / 4 * 2);
-            std::uint32_t values[4];
-            e2m1_to_f16(codes, values);
+            std::uint32_t values[4];  // of this lane's dims of the block, in the lower halves
+            if constexpr (core::is_e4m3(kKind)) {
+              FP4PA_UNROLL
+              for (int m = 0; m < 2; ++m) {
+                const auto codes = exec.template load_shared<std::uint16_t>(lane, chunk_offset(row, 2 * block + m) + lane.id / 4 * 2);
+                values[2 * m] = e4m3_to_f16(codes);
+                values[2 * m + 1] = values[2 * m] >> 16;
+              }
+            } else {
+              e2m1_to_f16(exec.template load_shared<std::uint16_t>(lane, chunk_offset(row, block) + lane.id / 4 * 2), values);
+            }
             FP4PA_UNROLL
             for (int v = 0; v < 8; ++v) {
               const int dim = v / 2;
@@ -287,7 +305,7 @@ struct ValueProduct {
       if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, stream, strip, block, pairs);
 
       PerLane<std::uint32_t[4][kRowTiles]> scaled;
-      if constexpr (kKind == KvKind::kMxfp4) {
+      if constexpr (scales_blocks(kKind)) {
         scale_weights<kKind>(exec, stream, strip, block, unit_log2, weight, scaled);
       } else {
         scaled = weight;
@@ -352,7 +370,7 @@ struct ValueProduct {
   template <KvKind kKind, class Stream, class Weights>
   FP4PA_FN static void scale_weights(E& exec, const Stream& stream, int strip, int block, int unit_log2, const Weights& weight,
                                      Weights& scaled) {
-    const std::uint32_t bias = static_cast<std::uint32_t>(16 - top_of(unit_log2)) * 0x04000400u;
+    const std::uint32_t bias = static_cast<std::uint32_t>(16 - top_of<kKind>(unit_log2)) * 0x04000400u;
     exec.each_lane([&](Lane lane) {
       std::uint32_t scales[4];
       load_scales<kKind>(exec, lane, stream, strip, block, scales);

@@ -100,7 +100,8 @@ enum {
   FP4PA_KV_E8M0_PER_TOKEN = 2, /* E2M1, one E8M0 scale per token and head: D/2 + 1 */
   FP4PA_KV_FP8_E4M3 = 3,       /* E4M3 (OCP), fp32 decode multiplier: D */
   FP4PA_KV_BF16 = 4,           /* 2 D */
-  FP4PA_KV_F16 = 5             /* 2 D */
+  FP4PA_KV_F16 = 5,            /* 2 D */
+  FP4PA_KV_MXFP8 = 6           /* E4M3 (OCP), one E8M0 scale per 32 elements: D + D/32 */
 };
 
 /* Which way the groups of V's scales run; K's always run along head_dim. */
@@ -481,5 +482,7 @@ static inline void fp4pa_attention_args_init(fp4pa_attention_args* x) { fp4pa_at
 #ifdef __cplusplus
 }
 #endif
+
+#include "fp4pa/fp4pa_dense.h"
 
 #endif /* FP4PA_FP4PA_H */

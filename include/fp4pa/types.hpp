@@ -19,6 +19,7 @@ enum class KvFormat : std::int32_t {
   kFp8E4m3 = 3,       ///< E4M3 (OCP), and an fp32 decode multiplier: D bytes
   kBf16 = 4,          ///< 2 D bytes
   kF16 = 5,           ///< 2 D bytes
+  kMxfp8 = 6,         ///< E4M3 (OCP), one E8M0 scale per 32 elements: D + D/32 bytes
 };
 
 /// Which way the groups of V's scales run. K's always run along head_dim.
@@ -77,6 +78,7 @@ enum class IndexType : std::int32_t { kInt32 = 0, kInt64 = 1 };
     case KvFormat::kFp8E4m3: return "fp8_e4m3";
     case KvFormat::kBf16: return "bf16";
     case KvFormat::kF16: return "f16";
+    case KvFormat::kMxfp8: return "mxfp8";
   }
   return "unknown";
 }
@@ -122,5 +124,8 @@ enum class IndexType : std::int32_t { kInt32 = 0, kInt64 = 1 };
 [[nodiscard]] constexpr bool is_fp4(KvFormat v) noexcept {
   return v == KvFormat::kMxfp4 || v == KvFormat::kNvfp4 || v == KvFormat::kE8m0PerToken;
 }
+
+/// Whether groups of a format's elements share a scale that is stored beside the codes.
+[[nodiscard]] constexpr bool has_scales(KvFormat v) noexcept { return is_fp4(v) || v == KvFormat::kMxfp8; }
 
 }  // namespace fp4pa

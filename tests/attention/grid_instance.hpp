@@ -14,7 +14,7 @@ namespace grid {
 inline bool has_bf16_operands(const Case& c) {
   using fp4pa::KvFormat;
   const auto scaled_probability = [](KvFormat v, fp4pa::VScaleAxis axis) {
-    return v == KvFormat::kE8m0PerToken || (v == KvFormat::kMxfp4 && axis == fp4pa::VScaleAxis::kHeadDim);
+    return v == KvFormat::kE8m0PerToken || v == KvFormat::kMxfp8 || (v == KvFormat::kMxfp4 && axis == fp4pa::VScaleAxis::kHeadDim);
   };
   const bool recent = c.window != 0 && (c.recent_k == KvFormat::kBf16 || c.recent_v == KvFormat::kBf16);
   return recent || c.k == KvFormat::kBf16 || c.v == KvFormat::kBf16 || scaled_probability(c.v, c.v_axis);
@@ -33,6 +33,7 @@ inline Case at_instance(Case c, const fp4pa::core::SimtConfig& i, int tile_rows)
       case KvKind::kNvfp4Tokens: return KvFormat::kNvfp4;
       case KvKind::kPerToken: return KvFormat::kE8m0PerToken;
       case KvKind::kFp8: return KvFormat::kFp8E4m3;
+      case KvKind::kMxfp8: return KvFormat::kMxfp8;
       case KvKind::kBf16: return KvFormat::kBf16;
       default: return KvFormat::kF16;
     }

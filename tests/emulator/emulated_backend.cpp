@@ -5,6 +5,8 @@
 #include "api/attention_params.hpp"
 #include "api/error.hpp"
 #include "backends/cpu/attention.hpp"
+#include "backends/cpu/cache_ops.hpp"
+#include "backends/cpu/dense.hpp"
 #include "core/attention/merge_partials.hpp"
 #include "core/paging/plain_row.hpp"
 #include "tests/emulator/sm80_instances.hpp"
@@ -93,7 +95,18 @@ Status run(const api::RunRequest& request) noexcept {
 }  // namespace emulator_test
 
 namespace api {
-const Backend kEmulatedBackend{"cuda",  emulator_test::available, emulator_test::plan, emulator_test::run, nullptr, nullptr,
-                               nullptr, nullptr,                  nullptr,             nullptr,            nullptr};
+/// What surrounds the attention of a dense call is the CPU's.
+const Backend kEmulatedBackend{.name = "cuda",
+                               .available = emulator_test::available,
+                               .plan = emulator_test::plan,
+                               .run = emulator_test::run,
+                               .append = cpu::append,
+                               .append_two_tier = nullptr,
+                               .gather = nullptr,
+                               .copy_pages = nullptr,
+                               .quantize = nullptr,
+                               .dequantize = nullptr,
+                               .merge_states = nullptr,
+                               .dense = &cpu::kDenseOps};
 }
 }  // namespace fp4pa

@@ -1,16 +1,12 @@
 // Faults planted in the body's way of running on sm_80. Each must be found: by the emulator, or by an error over the bound.
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
-#include <cstdio>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "tests/attention/grid_instance.hpp"
-#include "tests/attention/grid_run.hpp"
-#include "tests/emulator/mutant_exec.hpp"
+#include "tests/emulator/mutants.hpp"
 #include "tests/emulator/sm80_instances.hpp"
 
 namespace {
@@ -63,73 +59,16 @@ constexpr emulator_test::Emulation kMutantTables = [] {
   return e;
 }();
 
-/// Rotated, and long enough that every stage of the pipeline is used again; two items, one after the other in one block.
-grid::Case case_of(int instance) {
-  grid::Case c;
-  c.seed = 7;
-  c.k = c.v = KvFormat::kMxfp4;
-  c.rotation = Rotation::kHadamard32;
-  c.group_heads = 4;
-  c.q_lens = {1, 1};
-  c.kv_lens = {900, 700};
-  c = grid::at_instance(c, Sm80Instances::config(instance), Sm80Instances::tile_rows(instance));
-  if (instance == kPrefill) c.kv_lens = {300, 200};
-  c.backend = "cuda";
-  return c;
-}
-
-struct Verdict {
-  bool by_emulator, by_error;
-  std::string text;  // the emulator's
-  [[nodiscard]] bool found() const { return by_emulator || by_error; }
-};
-
-Verdict run(int instance, Fault fault, const emulator_test::Emulation& emulation = kMutants) {
-  Mutant::fault = fault;
-  Mutant::places.clear();
-  emulator::Findings findings;
-  const emulator_test::Setup before = emulator_test::current;
-  emulator_test::current = {&emulation, {emulator::Order::forwards(), &findings, nullptr}, 1, instance, -1};
-  const grid::Case c = case_of(instance);
-  const grid::Outcome outcome = grid::run_case(c);
-  CHECK(emulator_test::current.planned == instance);
-  emulator_test::current = before;
-  Mutant::fault = {};
-  CHECK(outcome.failure == "");
-  const double bound = grid::has_bf16_operands(c) ? 8e-3 : 2e-3;
-  return {!findings.empty(), !(outcome.error <= bound) || !(outcome.lse_error <= 1e-3), findings.text()};
+emulator_test::Verdict run(int instance, Fault fault, const emulator_test::Emulation& emulation = kMutants) {
+  const bool bf16 = grid::has_bf16_operands(emulator_test::mutant_case(emulation, instance));
+  return emulator_test::run_mutant<Mutant>(emulation, instance, fault, {bf16 ? 8e-3 : 2e-3, 1e-3});
 }
 
 const char* name_of(int instance) { return instance == kDecode ? "decode" : instance == kRecent ? "decode, two tiers" : "prefill"; }
 
-struct Tally {
-  int planted = 0, found = 0;
-};
-
-/// Leaves out the first, the second, ... of a kind, or every step-th, each in a run of its own.
-/// @return by place in the source
-std::map<std::string, Tally> leave_out_each(int instance, Fault::Kind kind, const char* what, int step = 1) {
-  std::map<std::string, Tally> tally;
-  std::map<std::string, std::string> example;
-  for (int n = 0;; n += step) {
-    const Verdict v = run(instance, {kind, n});
-    if (Mutant::places.empty()) break;  // no n-th one
-    const std::string place = *Mutant::places.begin();
-    ++tally[place].planted;
-    tally[place].found += v.found() ? 1 : 0;
-    if (v.found() && example[place].empty()) {
-      example[place] = v.by_emulator ? v.text.substr(0, v.text.find('\n')) : "an error over the bound";
-    }
-  }
-  for (const auto& [place, t] : tally) {
-    std::printf("  %s, %s at %s: %d of %d found%s%s\n", name_of(instance), what, place.c_str(), t.found, t.planted,
-                t.found != 0 ? ", e.g. " : "", example[place].c_str());
-  }
-  return tally;
-}
-
-int never_found(const std::map<std::string, Tally>& tally) {
-  return static_cast<int>(std::count_if(tally.begin(), tally.end(), [](const auto& t) { return t.second.found == 0; }));
+std::map<std::string, emulator_test::Tally> leave_out_each(int instance, Fault::Kind kind, const char* what, int step = 1) {
+  return emulator_test::leave_out_each<Mutant>(std::string(name_of(instance)) + ", " + what, kind, step,
+                                               [=](Fault fault) { return run(instance, fault); });
 }
 
 }  // namespace
@@ -137,7 +76,7 @@ int never_found(const std::map<std::string, Tally>& tally) {
 TEST_CASE("mutants: the control passes") {
   for (const int instance : {kDecode, kRecent, kPrefill}) {
     CAPTURE(std::string(name_of(instance)));
-    const Verdict v = run(instance, {});
+    const emulator_test::Verdict v = run(instance, {});
     CHECK(v.text == "");
     CHECK_FALSE(v.by_error);
   }
@@ -156,7 +95,7 @@ TEST_CASE("mutants: a missing block barrier is found") {
   for (const int instance : {kDecode, kRecent, kPrefill}) {
     const auto tally = leave_out_each(instance, Fault::Kind::kBlockBarrier, "no block barrier");
     CHECK(tally.size() >= 3);
-    CHECK(never_found(tally) <= 2);
+    CHECK(emulator_test::never_found(tally) <= 2);
   }
 }
 
@@ -173,7 +112,7 @@ TEST_CASE("mutants: a missing warp barrier is found") {
     // In prefill there are hundreds, all of them at the query: a few will do, at a step that shares no factor with their order.
     const auto tally = leave_out_each(instance, Fault::Kind::kWarpBarrier, "no warp barrier", instance == kPrefill ? 11 : 1);
     CHECK(tally.size() >= 3);
-    CHECK(never_found(tally) == 0);
+    CHECK(emulator_test::never_found(tally) == 0);
   }
 }
 
@@ -181,7 +120,7 @@ TEST_CASE("mutants: a missing wait for copies is found") {
   for (const int instance : {kDecode, kRecent, kPrefill}) {
     const auto tally = leave_out_each(instance, Fault::Kind::kCopyWait, "no wait");
     CHECK(tally.size() >= 2);
-    CHECK(never_found(tally) <= 1);
+    CHECK(emulator_test::never_found(tally) <= 1);
   }
 }
 

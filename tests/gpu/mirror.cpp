@@ -364,6 +364,83 @@ Status merge_states(const api::MergeRequest& r, const ExecDesc& exec) noexcept {
   return status;
 }
 
+Status fill_tables(const core::DenseLengths& lengths, const core::DenseTables& tables, const ExecDesc& exec) noexcept {
+  const std::int64_t index = 4 * (lengths.batch + std::int64_t{1});
+  Mirror mirror;
+  for (const std::int32_t* indptr : {lengths.q_indptr, lengths.kv_indptr}) mirror.add(indptr, index);
+  mirror.add(tables.qo_indptr, index);
+  mirror.add(tables.seq_lens, index - 4);
+  mirror.add(tables.kv_indptr, index);
+  mirror.add(tables.page_ids, 4 * tables.num_pages);
+  mirror.add(tables.slots, std::int64_t{8} * lengths.kv_tokens);
+  core::DenseLengths there = lengths;
+  there.q_indptr = mirror.device(there.q_indptr);
+  there.kv_indptr = mirror.device(there.kv_indptr);
+  const core::DenseTables filled{mirror.device(tables.qo_indptr), mirror.device(tables.seq_lens),
+                                 mirror.device(tables.kv_indptr), mirror.device(tables.page_ids),
+                                 mirror.device(tables.slots),     tables.page_size,
+                                 tables.num_pages};
+  const Status status = kBackend.dense->fill_tables(there, filled, exec);
+  mirror.bring_home();
+  return status;
+}
+
+Status expand(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
+              std::uint16_t* out, const ExecDesc& exec) noexcept {
+  Mirror mirror;
+  mirror.add(rows.codes, span(1, 0, tokens, rows.token_stride, heads, rows.head_stride, head_dim));
+  mirror.add(rows.scales, span(1, 0, tokens, rows.scale_token_stride, heads, rows.scale_head_stride, head_dim / 32));
+  mirror.add(out, 2 * tokens * heads * head_dim);
+  core::Mxfp8Rows there = rows;
+  there.codes = mirror.device(there.codes);
+  there.scales = mirror.device(there.scales);
+  const Status status = kBackend.dense->expand(there, tokens, heads, head_dim, mirror.device(out), exec);
+  mirror.bring_home();
+  return status;
+}
+
+void add(Mirror& mirror, const core::KeyMean& m) {
+  const core::DenseLengths& l = m.lengths;
+  const std::int64_t row = std::int64_t{4} * m.heads * m.head_dim;
+  for (const std::int32_t* indptr : {l.q_indptr, l.kv_indptr}) mirror.add(indptr, 4 * (l.batch + std::int64_t{1}));
+  mirror.add(m.k.data, rows_bytes(l.kv_tokens, m.k.token_stride, m.heads, m.k.head_stride, m.head_dim, m.k.dtype));
+  mirror.add(m.sums, row * core::mean_chunks(l.kv_tokens, l.batch));
+  mirror.add(m.mean, row * l.batch);
+  mirror.add(m.centred, row * l.kv_tokens);
+}
+core::KeyMean moved(Mirror& mirror, core::KeyMean m) {
+  m.lengths.q_indptr = mirror.device(m.lengths.q_indptr);
+  m.lengths.kv_indptr = mirror.device(m.lengths.kv_indptr);
+  m.k.data = mirror.device(static_cast<std::uint8_t*>(m.k.data));
+  m.sums = mirror.device(m.sums);
+  m.mean = mirror.device(m.mean);
+  m.centred = mirror.device(m.centred);
+  return m;
+}
+
+Status centre_keys(const core::KeyMean& mean, const ExecDesc& exec) noexcept {
+  Mirror mirror;
+  add(mirror, mean);
+  const Status status = kBackend.dense->centre_keys(moved(mirror, mean), exec);
+  mirror.bring_home();
+  return status;
+}
+
+Status restore_lse(const core::KeyMean& mean, const core::HeadTensor& q, std::int32_t num_q_heads, float sm_scale, float* lse,
+                   const ExecDesc& exec) noexcept {
+  Mirror mirror;
+  add(mirror, mean);
+  mirror.add(q.data, rows_bytes(mean.lengths.q_tokens, q.token_stride, num_q_heads, q.head_stride, mean.head_dim, q.dtype));
+  mirror.add(lse, std::int64_t{4} * mean.lengths.q_tokens * num_q_heads);
+  core::HeadTensor there = q;
+  there.data = mirror.device(static_cast<std::uint8_t*>(there.data));
+  const Status status =
+      kBackend.dense->restore_lse(moved(mirror, mean), there, num_q_heads, sm_scale, mirror.device(lse), exec);
+  mirror.bring_home();
+  return status;
+}
+constexpr api::DenseOps kMirroredDenseOps{fill_tables, expand, centre_keys, restore_lse};
+
 bool available(const char** detail) noexcept { return kBackend.available(detail); }
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept { return kBackend.plan(config, choice); }
 
@@ -384,6 +461,7 @@ const Backend kMirroredBackend{
     .quantize = gpu_test::quantize,
     .dequantize = gpu_test::dequantize,
     .merge_states = gpu_test::merge_states,
+    .dense = &gpu_test::kMirroredDenseOps,
 };
 
 }  // namespace fp4pa::api
