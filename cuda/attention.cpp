@@ -27,7 +27,7 @@ const void* function_of(int instance) {
 }
 
 /// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
-constexpr std::int32_t kOverheadTiles = 8;
+constexpr std::int32_t kOverheadTiles = 13;
 
 struct Launch {
   int warps;
