@@ -29,10 +29,13 @@ namespace fp4pa::gfx942 {
   return {10, 1.0f, false};
 }
 
+/// Scales of 32 dims: they multiply the f32 sum of a step, or a step's probabilities.
+[[nodiscard]] FP4PA_FN constexpr bool scales_blocks(KvKind kind) { return kind == KvKind::kMxfp4 || kind == KvKind::kMxfp8; }
+
 /// Dim, within 32, of half `half` of pair `p` of lanes 16 g to 16 g + 15.
 [[nodiscard]] FP4PA_FN constexpr int pair_dim(KvKind kind, int g, int p, int half) {
   if (core::is_fp4(kind)) return 8 * g + p + 4 * half;
-  if (kind == KvKind::kFp8) return 8 * g + 4 * (p / 2) + p % 2 + 2 * half;
+  if (core::is_e4m3(kind)) return 8 * g + 4 * (p / 2) + p % 2 + 2 * half;
   return 8 * g + 2 * p + half;
 }
 
@@ -106,7 +109,7 @@ struct KeyProduct {
           for (int p = 0; p < 4; ++p) keys[lane][p] = multiply_f16(keys[lane][p], factor);
         }
       });
-      if constexpr (kKind == KvKind::kMxfp4) {
+      if constexpr (scales_blocks(kKind)) {
         PerLane<float[kRowTiles][4]> part;
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
@@ -148,7 +151,7 @@ struct KeyProduct {
                                          4 * kBytes * block + kBytes * (lane.id / 16));
     if constexpr (core::is_fp4(kKind)) {
       e2m1_to_f16(exec.template load_shared<std::uint32_t>(lane, at), pairs);
-    } else if constexpr (kKind == KvKind::kFp8) {
+    } else if constexpr (core::is_e4m3(kKind)) {
       const auto codes = exec.template load_shared<std::uint64_t>(lane, at);
       FP4PA_UNROLL
       for (int p = 0; p < 4; ++p) {

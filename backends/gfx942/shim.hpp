@@ -28,6 +28,7 @@ struct DecodeShim {
   static constexpr bool kQueryInRegisters = kConfig.exact_head_dim && kQueryWords <= 16 && core::is_fp4(kConfig.k[0]);
   using QueryRegisters = std::uint32_t[kQueryInRegisters ? kBlocks : 1][kConfig.row_tiles][4];
 
+  static constexpr bool kSwizzlesFarRows = true;
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(Derived::kWide, row, chunks); }
   static constexpr int kTokenAlignment = core::kScalePiece;
   FP4PA_FN static float exp2(float x) { return exp2_fast(x); }

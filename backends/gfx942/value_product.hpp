@@ -5,7 +5,7 @@
 // W r .. W r + W-1, of a block of 16 W, of its eight tokens, and makes of them its row of W tiles of dims, two tokens a
 // register. So dim tile m of a block has dims W r + m in its rows, for every format alike.
 //
-//   E2M1, E8M0 along head_dim   P and V in bf16, whose range holds P times any scale; the scale of a block of 32 dims is
+//   E2M1 or E4M3, E8M0          P and V in bf16, whose range holds P times any scale; the scale of a block of 32 dims is
 //                               multiplied into P, in f32 before it is rounded. P is raised by a power of two, held in the
 //                               output's unit, that keeps it in range: chosen from the first tile's largest scale and
 //                               again only if a later one is 2^30 times as large.
@@ -28,7 +28,7 @@ inline constexpr int kProbabilityF16Log2 = 14;
 
 /// Values whose block scales are multiplied into P in bf16.
 [[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
-  return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken;
+  return scales_blocks(kind) || kind == KvKind::kPerToken;
 }
 [[nodiscard]] FP4PA_FN constexpr bool value_is_bf16(KvKind kind) {
   return scales_probability(kind) || kind == KvKind::kBf16;
@@ -51,7 +51,7 @@ struct ValueProduct {
   FP4PA_FN static void multiply(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                 typename Backend::Output& output) {
     // With four dims a lane a tile of dims meets two blocks of scales.
-    static_assert(kDims == 2 || !core::is_fp4(kKind));
+    static_assert(kDims == 2 || !(core::is_fp4(kKind) || scales_blocks(kKind)));
     static_assert(!Shim::kWide || kKind != KvKind::kMxfp4Tokens);
     const float raise = choose_unit<kKind>(exec, backend, stream, output);
     backend.adopt_order(output, Shim::dim_order(kKind));
@@ -148,7 +148,7 @@ struct ValueProduct {
       for (int nt = 0; nt < kRowTiles; ++nt) {
         if constexpr (kKind == KvKind::kPerToken) {
           scale_weights(p[lane], step, nt, raise, scales[lane], 0, weight[lane][nt]);
-        } else if constexpr (kKind != KvKind::kMxfp4) {
+        } else if constexpr (!scales_blocks(kKind)) {
           FP4PA_UNROLL
           for (int j = 0; j < 4; ++j) {
             const auto& four = p[lane][2 * step + j / 2][nt];
@@ -170,7 +170,7 @@ struct ValueProduct {
         load_values<kKind>(exec, lane, stream, first, block, values[lane]);
         if constexpr (kKind == KvKind::kNvfp4) scale_by_group(exec, lane, stream, layout, first, block, values[lane]);
         if constexpr (kKind == KvKind::kNvfp4Tokens) scale_by_dim(exec, lane, stream, layout, first, block, values[lane]);
-        if constexpr (kKind == KvKind::kMxfp4) {
+        if constexpr (scales_blocks(kKind)) {
           FP4PA_UNROLL
           for (int nt = 0; nt < kRowTiles; ++nt) {
             scale_weights(p[lane], step, nt, raise, scales[lane], block, weight[lane][nt]);
@@ -221,11 +221,12 @@ struct ValueProduct {
         }
         FP4PA_UNROLL
         for (int m = 0; m < kDims; ++m) pairs[m][j] = decoded[m];
-      } else if constexpr (kKind == KvKind::kFp8) {
+      } else if constexpr (core::is_e4m3(kKind)) {
         FP4PA_UNROLL
         for (int m = 0; m < kDims; ++m) {
           const std::uint32_t selector = 0x0c000c00u | static_cast<std::uint32_t>((4 + m) << 16 | m);
-          pairs[m][j] = e4m3_to_f16(permute_bytes(raw[1], raw[0], selector));
+          const std::uint32_t codes = permute_bytes(raw[1], raw[0], selector);
+          pairs[m][j] = value_is_bf16(kKind) ? e4m3_to_bf16(codes) : e4m3_to_f16(codes);
         }
       } else {
         FP4PA_UNROLL

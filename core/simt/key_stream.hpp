@@ -132,7 +132,10 @@ class KeyStreamOf {
 
   // Full tiles of pages of a power of two of tokens, see stage_runs().
   static constexpr int kRunKeys = 16;
-  static constexpr bool kHasRuns = kConfig.exact_head_dim && !kConfig.decode_tiles && !is_any(kKKind) && !is_any(kVKind) &&
+  // A swizzle that tells rows eight apart from each other has no part in it.
+  static constexpr bool kFarRows = requires { requires Shim::kSwizzlesFarRows; };
+  static constexpr bool kHasRuns = !kFarRows && kConfig.exact_head_dim && !kConfig.decode_tiles && !is_any(kKKind) &&
+                                   !is_any(kVKind) &&
                                    code_bytes(kKKind, kConfig.head_dim) == code_bytes(kVKind, kConfig.head_dim) &&
                                    kThreads * code_bytes(kKKind, kConfig.head_dim) >= kChunkBytes * kChunkBytes &&
                                    kThreads * kChunkBytes <= kTileKeys * code_bytes(kKKind, kConfig.head_dim) &&

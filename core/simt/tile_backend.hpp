@@ -27,7 +27,7 @@ concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float 
   typename S::OutputAtom;
   requires rows_agree<typename S::ScoreAtom, typename S::OutputAtom>();
   typename S::QueryRegisters;  // a lane's share of the query, where it is kept in registers
-  { S::swizzle(i, i, i) } -> std::same_as<int>;       // where chunk i of a row lies; its own inverse, alike in rows 8 apart
+  { S::swizzle(i, i, i) } -> std::same_as<int>;       // where chunk i of a row lies; its own inverse, alike in rows 8 apart unless kSwizzlesFarRows
   { S::token_of_slot(i) } -> std::same_as<int>;        // which key of a tile the product takes as its i-th, see token_order.hpp
   requires std::same_as<decltype(S::kTokenAlignment), const int>;  // tokens that must share a row of scales along tokens
   { S::exp2(x) } -> std::same_as<float>;
