@@ -68,6 +68,10 @@ Status validate_sizes(const AttentionConfig& c) {
                                c.kv_split_tokens, core::kScheduleTokens));
   FP4PA_RETURN_IF_FAILED(check(c.num_threads >= 0 && c.num_threads <= 4096, Status::kInvalidArgument,
                                "num_threads is %d; allowed: 0 (automatic) to 4096", c.num_threads));
+  FP4PA_RETURN_IF_FAILED(check(c.matrix_path == MatrixPath::kAuto || c.matrix_path == MatrixPath::kNative ||
+                                   c.matrix_path == MatrixPath::kDecode,
+                               Status::kInvalidArgument, "matrix_path is %d; allowed: 0 (auto), 1 (native), 2 (decode)",
+                               static_cast<int>(c.matrix_path)));
   return check(c.table_kind == TableKind::kBlockTable || c.table_kind == TableKind::kCsr, Status::kInvalidArgument,
                "table_kind is %d; allowed: 0 (block table), 1 (CSR)", static_cast<int>(c.table_kind));
 }

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <span>
 
+#include "api/dense_ops.hpp"
 #include "fp4pa/attention.hpp"
 #include "fp4pa/backends.hpp"
 #include "fp4pa/cache.hpp"
+#include "fp4pa/gemm.hpp"
 #include "fp4pa/quantize.hpp"
 
 namespace fp4pa::api {
@@ -58,6 +60,17 @@ struct MergeRequest {
   std::int32_t head_dim;
 };
 
+/// Arguments of fp4_quantize_weight.
+struct WeightRequest {
+  const QuantizeConfig& config;
+  const void* w;
+  DType dtype;
+  std::int64_t rows, cols, batch;
+  void* codes;
+  void* scales;
+  float* global_scales;
+};
+
 struct Backend {
   const char* name;
   /// Whether it can run here; *detail (static storage) names the device, or says why not.
@@ -74,6 +87,10 @@ struct Backend {
   Status (*dequantize)(const QuantizeConfig&, const void* codes, const void* scales, std::int64_t rows,
                        std::int64_t cols, void* y, DType, const ExecDesc&) noexcept;
   Status (*merge_states)(const MergeRequest&, const ExecDesc&) noexcept;
+  const DenseOps* dense = nullptr;  ///< null: no dense calls
+  Status (*quantize_weight)(const WeightRequest&, const ExecDesc&) noexcept = nullptr;
+  Status (*linear_workspace)(const LinearArgs&, const ExecDesc&, std::size_t* bytes) noexcept = nullptr;
+  Status (*linear)(const LinearArgs&, const ExecDesc&) noexcept = nullptr;
 };
 
 /// The back ends of this build, best first; a constexpr table in registry.cpp.

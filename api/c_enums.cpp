@@ -44,9 +44,14 @@ static_assert(same(FP4PA_KV_E8M0_PER_TOKEN, KvFormat::kE8m0PerToken));
 static_assert(same(FP4PA_KV_FP8_E4M3, KvFormat::kFp8E4m3));
 static_assert(same(FP4PA_KV_BF16, KvFormat::kBf16));
 static_assert(same(FP4PA_KV_F16, KvFormat::kF16));
+static_assert(same(FP4PA_KV_MXFP8, KvFormat::kMxfp8));
 
 static_assert(same(FP4PA_SCALE_AXIS_HEAD_DIM, VScaleAxis::kHeadDim));
 static_assert(same(FP4PA_SCALE_AXIS_TOKENS, VScaleAxis::kTokens));
+
+static_assert(same(FP4PA_MATRIX_AUTO, MatrixPath::kAuto));
+static_assert(same(FP4PA_MATRIX_NATIVE, MatrixPath::kNative));
+static_assert(same(FP4PA_MATRIX_DECODE, MatrixPath::kDecode));
 
 static_assert(same(FP4PA_SCALE_FLOOR, ScaleMode::kFloor));
 static_assert(same(FP4PA_SCALE_CEIL, ScaleMode::kCeil));

@@ -169,6 +169,7 @@ Status from_c(const fp4pa_attention_config* in, AttentionConfig* out) noexcept {
   config.validate_device_data = c.validate_device_data != 0;
   config.num_threads = c.num_threads;
   config.backend = c.backend;
+  config.matrix_path = static_cast<MatrixPath>(c.matrix_path);
   *out = config;
   return Status::kOk;
 }

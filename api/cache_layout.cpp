@@ -66,7 +66,8 @@ std::int64_t kv_data_bytes(KvFormat format, std::int32_t head_dim) noexcept {
     case KvFormat::kMxfp4:
     case KvFormat::kNvfp4:
     case KvFormat::kE8m0PerToken: return columns / 2;
-    case KvFormat::kFp8E4m3: return columns;
+    case KvFormat::kFp8E4m3:
+    case KvFormat::kMxfp8: return columns;
     case KvFormat::kBf16:
     case KvFormat::kF16: return 2 * columns;
   }
@@ -80,6 +81,7 @@ std::int64_t kv_scale_bytes(KvFormat format, VScaleAxis axis, std::int32_t head_
     case KvFormat::kMxfp4: return along_tokens ? columns : columns / 32;
     case KvFormat::kNvfp4: return along_tokens ? columns : columns / 16;
     case KvFormat::kE8m0PerToken: return 1;
+    case KvFormat::kMxfp8: return columns / 32;
     case KvFormat::kFp8E4m3:
     case KvFormat::kBf16:
     case KvFormat::kF16: return 0;

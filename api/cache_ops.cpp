@@ -11,58 +11,16 @@
 #include "api/log.hpp"
 #include "api/saturating.hpp"
 #include "api/select.hpp"
-#include "api/stride_overlap.hpp"
 #include "api/validate.hpp"
+#include "api/validate_rows.hpp"
 
 namespace fp4pa {
 namespace {
 
 using api::Backend;
 using api::fail;
-
-/// Strides of 0 stand for dense [num_tokens, num_kv_heads, head_dim]; from here on they are written out.
-template <typename Rows>
-[[nodiscard]] Rows with_dense_defaults(Rows rows, const KvCacheDesc& cache) noexcept {
-  if (rows.head_stride == 0) rows.head_stride = cache.head_dim;
-  if (rows.token_stride == 0) {
-    // A negative head stride is refused later; it must not overflow here.
-    rows.token_stride = api::saturating_mul(cache.num_kv_heads, rows.head_stride < 0 ? 0 : rows.head_stride);
-  }
-  return rows;
-}
-
-/// A KvInput or a KvOutput that is not null, with its strides written out.
-template <typename Rows>
-[[nodiscard]] Status validate_rows(const char* name, const Rows& rows, const KvCacheDesc& cache,
-                                   std::int64_t num_tokens) noexcept {
-  char field[16];
-  std::snprintf(field, sizeof field, "%s.dtype", name);
-  if (const Status s = api::validate_dtype(field, rows.dtype); s != Status::kOk) return s;
-  std::snprintf(field, sizeof field, "%s.data", name);
-  if (const Status s = api::validate_pointer(field, rows.data, size_of(rows.dtype)); s != Status::kOk) return s;
-
-  const std::array<api::StridedDim, 2> dims = {
-      {{"token_stride", num_tokens, rows.token_stride}, {"head_stride", cache.num_kv_heads, rows.head_stride}}};
-  for (const api::StridedDim& dim : dims) {
-    if (dim.stride_bytes < 0) {
-      return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 "; allowed: not negative (0 = dense)", name, dim.name,
-                  dim.stride_bytes);
-    }
-  }
-  // In elements here, and not in bytes: the rule is the same.
-  const api::StrideCheck check = api::check_strides(dims, cache.head_dim);
-  if (!check.disjoint) {
-    return fail(Status::kInvalidStrides,
-                "%s.%s is %" PRId64 ", so that rows of %" PRId32 " elements overlap; allowed: 0 (dense) or at least %" PRId64,
-                name, check.dim->name, check.dim->stride_bytes, cache.head_dim, check.needed_bytes);
-  }
-  if (check.span_bytes > api::kSaturated / size_of(rows.dtype)) {
-    return fail(Status::kInvalidStrides, "%s.token_stride is %" PRId64 ", which over %" PRId64
-                " tokens leaves the address space; allowed: spans that fit",
-                name, rows.token_stride, num_tokens);
-  }
-  return Status::kOk;
-}
+using api::validate_rows;
+using api::with_dense_defaults;
 
 [[nodiscard]] Status validate_count(const char* name, std::int64_t count) noexcept {
   if (count >= 0) return Status::kOk;

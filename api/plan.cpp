@@ -5,6 +5,7 @@
 #include "api/backend.hpp"
 #include "api/error.hpp"
 #include "api/log.hpp"
+#include "api/plan_access.hpp"
 #include "fp4pa/attention.hpp"
 
 namespace fp4pa {
@@ -55,5 +56,29 @@ Status run(const AttentionPlan& plan, const AttentionArgs& args) noexcept {
   const api::PlanChoice choice = PlanAccess::choice(plan);
   return backend->run({plan.config(), choice, args});
 }
+
+namespace api {
+
+void* memory_to_come() noexcept {
+  alignas(256) static unsigned char memory[256];
+  return memory;
+}
+
+const Backend* backend_of(const AttentionPlan& plan) noexcept { return PlanAccess::backend(plan); }
+
+Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept {
+  if (const Status s = fp4pa::validate(cache); s != Status::kOk) return s;
+  return validate(plan.config(), plan.workspace_bytes(), args);
+}
+
+Status run_on(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept {
+  if (args.batch == 0) return Status::kOk;
+  AttentionConfig config = plan.config();
+  config.cache = cache;
+  const PlanChoice choice = PlanAccess::choice(plan);
+  return PlanAccess::backend(plan)->run({config, choice, args});
+}
+
+}  // namespace api
 
 }  // namespace fp4pa

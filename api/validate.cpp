@@ -24,7 +24,6 @@ constexpr std::int64_t kDataAlignment = 16;
 constexpr std::int32_t kMaxPageSize = 1024;
 constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
 
-[[nodiscard]] bool has_scales(KvFormat format) noexcept { return is_fp4(format); }
 [[nodiscard]] bool has_global_scale(KvFormat format) noexcept {
   return format == KvFormat::kNvfp4 || format == KvFormat::kFp8E4m3;
 }
@@ -91,7 +90,7 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
                                    bool is_key) noexcept {
   if (kv_data_bytes(tensor.format, cache.head_dim) == 0) {
     return fail(Status::kUnsupportedFormat,
-                "%s.format is %d; allowed: 0 (mxfp4), 1 (nvfp4), 2 (e8m0_per_token), 3 (fp8_e4m3), 4 (bf16), 5 (f16)",
+                "%s.format is %d; allowed: 0 (mxfp4), 1 (nvfp4), 2 (e8m0_per_token), 3 (fp8_e4m3), 4 (bf16), 5 (f16), 6 (mxfp8)",
                 name, static_cast<int>(tensor.format));
   }
   if (tensor.nibble_order != NibbleOrder::kEvenLow) {

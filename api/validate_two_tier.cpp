@@ -16,7 +16,7 @@ using api::fail;
 }
 
 [[nodiscard]] Status validate_recent_format(const char* name, KvFormat format) noexcept {
-  if (!is_fp4(format)) return Status::kOk;
+  if (!has_scales(format)) return Status::kOk;
   return fail(Status::kUnsupportedFormat, "recent.%s.format is %s; allowed: bf16, f16, fp8_e4m3", name,
               name_of(format));
 }

@@ -44,12 +44,23 @@ elseif(NOT EXISTS "${PROJECT_SOURCE_DIR}/hip/CMakeLists.txt")
 else()
   find_program(FP4PA_HIP_COMPILER NAMES amdclang++ clang++-22 clang++-21 clang++-20
                HINTS ENV ROCM_PATH /opt/rocm PATH_SUFFIXES bin llvm/bin)
-  find_path(FP4PA_HIP_INCLUDE_DIR hip/hip_runtime.h HINTS ENV ROCM_PATH /opt/rocm PATH_SUFFIXES include)
+  find_path(FP4PA_HIP_INCLUDE_DIR hip/hip_runtime_api.h HINTS ENV ROCM_PATH /opt/rocm PATH_SUFFIXES include)
+  # Where HIP's headers come from a ROCm installation its library is beside them, else where the linker looks.
+  get_filename_component(hip_prefix "${FP4PA_HIP_INCLUDE_DIR}" DIRECTORY)
+  find_library(FP4PA_HIP_LIBRARY amdhip64 HINTS "${hip_prefix}/lib")
   if(NOT FP4PA_HIP_COMPILER)
     fp4pa_decide(HIP FALSE "no clang for gfx950 was found (clang 20 or newer, or ROCm's amdclang++)")
-  elseif(NOT FP4PA_HIP_INCLUDE_DIR)
-    fp4pa_decide(HIP FALSE "hip/hip_runtime.h was not found (Debian and Ubuntu: libamdhip64-dev)")
+  elseif(NOT FP4PA_HIP_INCLUDE_DIR OR NOT FP4PA_HIP_LIBRARY)
+    fp4pa_decide(HIP FALSE "hip/hip_runtime_api.h or libamdhip64 was not found (Debian and Ubuntu: libamdhip64-dev)")
   else()
-    fp4pa_decide(HIP TRUE "${FP4PA_HIP_COMPILER}")
+    execute_process(
+      COMMAND "${FP4PA_HIP_COMPILER}" -x hip --offload-arch=gfx950 --cuda-device-only -nogpulib -nogpuinc -fsyntax-only
+              "${PROJECT_SOURCE_DIR}/core/macros.hpp"
+      RESULT_VARIABLE refused OUTPUT_QUIET ERROR_QUIET)
+    if(refused)
+      fp4pa_decide(HIP FALSE "${FP4PA_HIP_COMPILER} does not compile for gfx950 (clang 20 or newer, or ROCm 6.4's amdclang++)")
+    else()
+      fp4pa_decide(HIP TRUE "${FP4PA_HIP_COMPILER}, ${FP4PA_HIP_LIBRARY}")
+    endif()
   endif()
 endif()

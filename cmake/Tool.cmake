@@ -43,10 +43,12 @@ add_library(fp4pa_tool_parts STATIC
   tools/fp4pa/bench_bandwidth.cpp
   tools/fp4pa/bench_compare.cpp
   tools/fp4pa/bench_decode.cpp
+  tools/fp4pa/bench_gemm.cpp
   tools/fp4pa/bench_quantize.cpp
   tools/fp4pa/bench_report.cpp
   tools/fp4pa/device.cpp
   tools/fp4pa/device_cpu.cpp
+  tools/fp4pa/gemm.cpp
   tools/fp4pa/info.cpp
   tools/fp4pa/info_kernels.cpp
   tools/fp4pa/json_output.cpp
@@ -56,7 +58,9 @@ add_library(fp4pa_tool_parts STATIC
   tools/fp4pa/safetensors_read.cpp
   tools/fp4pa/safetensors_write.cpp
   tools/fp4pa/sum_words.cpp
-  tools/fp4pa/variant.cpp)
+  tools/fp4pa/variant.cpp
+  tools/fp4pa/bench_dense.cpp
+  tools/fp4pa/weight_file.cpp)
 target_link_libraries(fp4pa_tool_parts
   PUBLIC fp4pa_core fp4pa_static fp4pa_reference CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt
   PRIVATE fp4pa_flags OpenMP::OpenMP_CXX)
@@ -75,7 +79,7 @@ endif()
 # These files hold CLI11 and JSON templates that run once per start: 13.4 s each at -O3 and 8.6 s at -O1 (g++ 12), and it is
 # them that a first `./run attend` waits for. The files that compute keep the build type's level.
 set(once_per_start main info info_kernels attend quantize bench bench_append bench_bandwidth bench_compare bench_decode bench_quantize
-    bench_report json_output safetensors_read safetensors_write)
+    bench_report json_output safetensors_read safetensors_write bench_dense bench_gemm weight_file)
 list(TRANSFORM once_per_start PREPEND "${PROJECT_SOURCE_DIR}/tools/fp4pa/")
 list(TRANSFORM once_per_start APPEND ".cpp")
 set_source_files_properties(${once_per_start} PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O1>")

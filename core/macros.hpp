@@ -1,4 +1,4 @@
-// The only macros of libfp4pa: where a function may run, and whether a loop is unrolled.
+// The only macros of core/: where a function may run, whether a loop is unrolled, and whose mathematics it calls.
 //
 // Everything in core/ is compiled three times over: by the host compiler, by nvcc and by clang for HIP. A function
 // marked FP4PA_FN may be called on either side. No other header in core/ asks which compiler it is in.
@@ -15,6 +15,17 @@
 
 #if defined(__CUDACC__) || defined(__clang__)
 #define FP4PA_UNROLL _Pragma("unroll")
+#define FP4PA_NO_UNROLL _Pragma("unroll 1")
 #else
 #define FP4PA_UNROLL
+#define FP4PA_NO_UNROLL
+#endif
+
+// A function of <cmath> by its C name; see core/math.hpp, which alone uses these.
+#if defined(__HIP__)
+#define FP4PA_DEVICE_HAS_LIBM 0
+#define FP4PA_MATH(function) __builtin_##function
+#else
+#define FP4PA_DEVICE_HAS_LIBM 1
+#define FP4PA_MATH(function) ::function
 #endif

@@ -2,8 +2,9 @@
 #pragma once
 
 #include "backends/sm80/exec.hpp"
-#include "backends/sm80/shim.hpp"
+#include "backends/sm80/shims.hpp"
 #include "core/schedule/work.hpp"
+#include "cuda/dependency.cuh"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
 
@@ -16,10 +17,18 @@ __global__ void __launch_bounds__(simt::kInstances[index].warps * 32, simt::kIns
   constexpr core::SimtConfig kConfig = simt::kInstances[index];
   extern __shared__ __align__(128) std::uint8_t shared[];
   sm80::WarpExec exec(shared);
-  core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item) {
+  wait_for_previous();
+  allow_dependents();
+  if (threadIdx.x == 0) args.notes[blockIdx.x].count = 0;
+  core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item, const core::Unit& unit) {
     const core::RowMap rows(args.params, item);
-    core::SimtTileBackend<sm80::Shim<kConfig, sm80::WarpExec>> backend(exec, args.params, rows, args.layout);
+    core::SimtTileBackend<sm80::ShimFor<kConfig, sm80::WarpExec>> backend(exec, args.params, rows, args.layout);
     core::attend(backend, args.params, item);
+    const bool divided = item.partial_slot >= 0 && unit.split == 0 && item.tiles.begin == unit.tiles.begin;
+    if (divided && threadIdx.x == 0) {
+      const core::UnitParts parts(args.list, unit);
+      args.notes[blockIdx.x] = {unit.seq, unit.block, unit.kv_head, parts.begin, parts.last, parts.count};
+    }
   });
 }
 
@@ -27,10 +36,9 @@ __global__ void __launch_bounds__(simt::kInstances[index].warps * 32, simt::kIns
 template <int index>
 constexpr bool sizes_agree() {
   constexpr core::SimtConfig kConfig = simt::kInstances[index];
-  using B = core::SimtTileBackend<sm80::Shim<kConfig, sm80::WarpExec>>;
-  return B::kQueries == simt::kAtomQueries &&
-         B::kResultBytes == (kConfig.head_dim * kConfig.row_tiles * simt::kAtomQueries +
-                             2 * kConfig.row_tiles * simt::kAtomQueries) * 4;
+  using B = core::SimtTileBackend<sm80::ShimFor<kConfig, sm80::WarpExec>>;
+  return B::kQueries == simt::atom_queries(kConfig) &&
+         B::kResultBytes == (kConfig.head_dim + 2) * kConfig.row_tiles * simt::atom_queries(kConfig) * 4;
 }
 
 }  // namespace fp4pa::cuda

@@ -7,26 +7,27 @@
 #include "api/attention_params.hpp"
 #include "api/error.hpp"
 #include "cuda/device.hpp"
-#include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/variants.hpp"
+#include "kernels/finding.hpp"
 
 namespace fp4pa::cuda {
 namespace {
 
-using simt::kInstances;
-using simt::kNumInstances;
-
 // CMake writes a translation unit for each row it counted.
-static_assert(kNumInstances == FP4PA_CUDA_INSTANCES);
+static_assert(simt::kNumInstances == FP4PA_CUDA_INSTANCES && sm120::kNumInstances == FP4PA_CUDA_NATIVE_INSTANCES);
 
 template <int... index>
 std::array<const void*, sizeof...(index)> functions(std::integer_sequence<int, index...>) {
   return {attend_function<index>()...};
 }
 const void* function_of(int instance) {
-  static const auto kFunctions = functions(std::make_integer_sequence<int, kNumInstances>());
+  static const auto kFunctions = functions(std::make_integer_sequence<int, kNumVariants>());
   return kFunctions[static_cast<std::size_t>(instance)];
 }
+
+/// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
+constexpr std::int32_t kOverheadTiles = 13;
 
 struct Launch {
   int warps;
@@ -35,18 +36,18 @@ struct Launch {
 
 /// As many warps as the instance was made for, or fewer where the device's shared memory ends.
 Launch launch_of(int instance, const AttentionConfig& config, int shared_bytes) {
-  const core::SimtConfig& shape = kInstances[instance];
+  const core::SimtConfig& shape = shape_of(instance);
   int warps = shape.warps;
-  core::SharedLayout layout = simt::shared_layout_of(shape, config, warps);
+  core::SharedLayout layout = shared_layout_of(instance, config, warps);
   while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
-    layout = simt::shared_layout_of(shape, config, --warps);
+    layout = shared_layout_of(instance, config, --warps);
   }
   return {warps, layout};
 }
 
 /// Lets a kernel use all the shared memory it may ask for, once per device.
 Status prepare(int instance, const DeviceProperties& device) {
-  static std::array<std::array<std::atomic<bool>, kNumInstances>, kMaxDevices> prepared{};
+  static std::array<std::array<std::atomic<bool>, kNumVariants>, kMaxDevices> prepared{};
   const bool known = device.device < kMaxDevices;
   if (known && prepared[device.device][instance].load(std::memory_order_acquire)) return Status::kOk;
   const cudaError_t error = cudaFuncSetAttribute(function_of(instance), cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -56,10 +57,14 @@ Status prepare(int instance, const DeviceProperties& device) {
   return Status::kOk;
 }
 
-/// Where validation leaves what it found: behind the workspace's other parts.
-std::size_t finding_offset(const api::RunRequest& r) {
+/// Behind the parts of the workspace that every back end has: notes for the merge, and what validation found.
+std::size_t notes_offset(const api::RunRequest& r) {
   return api::workspace_layout(r.config, r.choice.num_workers, r.choice.tile_rows).total;
 }
+std::size_t notes_bytes(int num_workers) {
+  return (static_cast<std::size_t>(num_workers) * sizeof(core::MergeNote) + 255) / 256 * 256;
+}
+std::size_t finding_offset(const api::RunRequest& r) { return notes_offset(r) + notes_bytes(r.choice.num_workers); }
 
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -74,25 +79,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
   if (error == cudaSuccess) error = cudaMemcpyAsync(&found, finding, sizeof found, cudaMemcpyDeviceToHost, stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
   if (const Status s = check(error, "checking lengths and tables"); s != Status::kOk) return s;
-  if (found.what == 0) return Status::kOk;
-  const auto status = static_cast<Status>(found.what);
-  switch (status) {
-    case Status::kBlockIdOutOfRange:
-      return api::fail(status, "a page table of sequence %d names page %lld; allowed: 0 to %lld (%lld in the recent tier)",
-                       found.sequence, static_cast<long long>(found.value), static_cast<long long>(c.cache.num_pages - 1),
-                       static_cast<long long>(c.recent.num_pages - 1));
-    case Status::kLengthExceedsTable:
-      return api::fail(status, "sequence %d has %lld keys in the page table, more than its row holds", found.sequence,
-                       static_cast<long long>(found.value));
-    case Status::kInvalidIndptr:
-      return api::fail(status, "qo_indptr at sequence %d is %lld; it must start at 0 and not decrease", found.sequence,
-                       static_cast<long long>(found.value));
-    default:
-      return api::fail(status,
-                       "sequence %d has a length of %lld; the plan allows %d query tokens and %d keys a sequence, %d query "
-                       "tokens a call",
-                       found.sequence, static_cast<long long>(found.value), c.max_q_len, c.max_kv_len, c.max_q_tokens);
-  }
+  return status_of(found, c);
 }
 
 }  // namespace
@@ -100,7 +87,15 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
-  const int instance = simt::select_instance(config);
+  const int instance = select_variant(config, device.compute_capability);
+  if (instance < 0 && config.matrix_path == MatrixPath::kNative) {
+    return api::fail(Status::kUnsupportedFormat,
+                     "matrix_path is native, and there is no such kernel for %s keys with %s values scaled along %s at head_dim "
+                     "%d%s on compute capability %d.%d; allowed: auto, decode",
+                     name_of(config.cache.k.format), name_of(config.cache.v.format), name_of(config.cache.v.scale_axis),
+                     config.cache.head_dim, config.two_tier ? " with a recent tier" : "", device.compute_capability / 10,
+                     device.compute_capability % 10);
+  }
   if (instance < 0) {
     return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
                      name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
@@ -119,8 +114,9 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
 
   choice->variant = instance;
   choice->num_workers = blocks * device.multiprocessors;
-  choice->tile_rows = simt::rows_of(kInstances[instance]);
+  choice->tile_rows = simt::rows_of(shape_of(instance));
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
+  choice->workspace_bytes += notes_bytes(choice->num_workers);
   if (config.validate_device_data) choice->workspace_bytes += 256;
   return Status::kOk;
 }
@@ -132,20 +128,36 @@ Status run(const api::RunRequest& request) noexcept {
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
-  const core::AttentionParams params = api::make_params(request);
-  AttendArgs args{params, api::work_list(params), launch.layout};
+  core::AttentionParams params = api::make_params(request);
+  params.partition.overhead_tiles = kOverheadTiles;
+  auto* const notes = reinterpret_cast<core::MergeNote*>(static_cast<std::uint8_t*>(request.args.workspace) + notes_offset(request));
+  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps, notes};
 
   if (request.config.validate_device_data) {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
   }
   if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   void* arguments[] = {&args};
-  const cudaError_t error =
-      cudaLaunchKernel(function_of(instance), dim3(static_cast<unsigned>(request.choice.num_workers)),
-                       dim3(static_cast<unsigned>(32 * launch.warps)), arguments,
-                       static_cast<std::size_t>(launch.layout.bytes), stream);
+  const bool dependent = device.compute_capability >= 90;
+  const cudaError_t error = cuda::launch(function_of(instance), request.choice.num_workers, 32 * launch.warps,
+                                         launch.layout.bytes, dependent, arguments, stream);
   if (const Status s = check(error, "launching the attention"); s != Status::kOk) return s;
-  return check(launch_merge(args, stream), "launching the merge");
+  return check(launch_merge(args, dependent, stream), "launching the merge");
+}
+
+cudaError_t launch(const void* function, int blocks, int threads, int shared_bytes, bool dependent, void** arguments,
+                   cudaStream_t stream) noexcept {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = dependent ? 1 : 0;
+  return cudaLaunchKernelExC(&config, function, arguments);
 }
 
 }  // namespace fp4pa::cuda

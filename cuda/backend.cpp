@@ -2,10 +2,17 @@
 #include "api/backend.hpp"
 
 #include "cuda/attention.hpp"
-#include "cuda/cache_ops.hpp"
 #include "cuda/device.hpp"
+#include "cuda/gemm.hpp"
+#include "kernels/cache_ops.hpp"
+#include "kernels/dense_ops.hpp"
 
 namespace fp4pa::api {
+namespace {
+
+constexpr DenseOps kDenseOps{cuda::fill_dense_tables, cuda::expand_mxfp8, cuda::centre_keys, cuda::restore_lse};
+
+}  // namespace
 
 const Backend kCudaBackend{
     .name = "cuda",
@@ -19,6 +26,10 @@ const Backend kCudaBackend{
     .quantize = cuda::quantize,
     .dequantize = cuda::dequantize,
     .merge_states = cuda::merge_states,
+    .dense = &kDenseOps,
+    .quantize_weight = cuda::quantize_weight,
+    .linear_workspace = cuda::linear_workspace,
+    .linear = cuda::linear,
 };
 
 }  // namespace fp4pa::api

@@ -56,6 +56,7 @@ Status current_device(DeviceProperties* out) noexcept {
 
 Status check(cudaError_t error, const char* doing) noexcept {
   if (error == cudaSuccess) return Status::kOk;
+  cudaGetLastError();  // not to be found by the user's next check
   return api::fail(Status::kDeviceError, "%s: %s (%s)", doing, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 

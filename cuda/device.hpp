@@ -7,7 +7,13 @@
 
 #include "fp4pa/status.hpp"
 
+/// The namespace that what cuda/ and hip/ share (kernels/) is compiled into.
+#define FP4PA_GPU cuda
+
 namespace fp4pa::cuda {
+
+using Error = cudaError_t;
+using Stream = cudaStream_t;
 
 /// Most devices of a machine that are kept account of.
 inline constexpr int kMaxDevices = 64;

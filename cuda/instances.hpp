@@ -11,6 +11,9 @@
 #include <cstdint>
 #include <iterator>
 
+#include "backends/sm80/scale_form.hpp"
+#include "backends/sm80/tile_decode.hpp"
+#include "core/simt/query.hpp"
 #include "core/simt/shared_layout.hpp"
 #include "fp4pa/attention.hpp"
 
@@ -24,11 +27,11 @@ namespace instance {
 
 /// Decode: 8 query rows a tile (16 with two row tiles), every warp on keys of its own.
 constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int row_tiles, int warps, int blocks, int stages) {
-  return {{k, k}, {v, v}, 1, head_dim, true, row_tiles, WarpsDivide::kKeys, warps, blocks, 32, {stages, stages}};
+  return {{k, k}, {v, v}, 1, head_dim, true, row_tiles, WarpsDivide::kKeys, warps, blocks, 32, {stages, stages}, false};
 }
-/// Prefill: four warps with 16 query rows each share the keys.
+/// Prefill: four warps with 32 query rows each share the keys, which the block decodes once.
 constexpr SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys) {
-  return {{k, k}, {v, v}, 1, head_dim, true, 2, WarpsDivide::kRows, 4, 2, tile_keys, {2, 2}};
+  return {{k, k}, {v, v}, 1, head_dim, true, 2, WarpsDivide::kRows, 4, 2, tile_keys, {2, 2}, true};
 }
 /// The same configuration with a recent tier behind it. Its few tokens are hardly more than a tile for each warp, so that
 /// one stage will do.
@@ -41,7 +44,7 @@ constexpr SimtConfig with_recent(SimtConfig c, KvKind recent) {
 /// Any formats, any head_dim, one tier or two.
 constexpr SimtConfig any(int row_tiles, int warps) {
   return {{KvKind::kAny, KvKind::kAnyRecent}, {KvKind::kAny, KvKind::kAnyRecent}, 2, 256, false, row_tiles,
-          WarpsDivide::kKeys, warps, 2, 32, {2, 1}};
+          WarpsDivide::kKeys, warps, 2, 32, {2, 1}, false};
 }
 
 }  // namespace instance
@@ -62,13 +65,19 @@ inline constexpr SimtConfig kInstances[] = {
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
     instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64),
     instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 64),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 64, 1, 4, 3, 4),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 64, 1, 4, 2, 3),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 256, 1, 6, 1, 2),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 256, 1, 3, 1, 2),
+    instance::decode(KvKind::kMxfp8, KvKind::kMxfp8, 128, 1, 4, 2, 3),
+    instance::prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128, 64),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 
-/// Query rows of a tile that an instance's rows of 8 (the atoms' queries) make.
-inline constexpr int kAtomQueries = 8;
-[[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, kAtomQueries); }
+/// Query rows of an instance's atoms, and of its tiles.
+[[nodiscard]] constexpr int atom_queries(const SimtConfig& c) { return c.decode_tiles ? 16 : 8; }
+[[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, atom_queries(c)); }
 
 [[nodiscard]] inline KvKind kind_of(const KvTensorDesc& tensor) {
   return core::kv_kind(tensor.format, core::token_group_shift(tensor.format, tensor.scale_axis) != 0);
@@ -86,40 +95,63 @@ inline constexpr int kAtomQueries = 8;
   return i.segments == 2 && fits(i.k[1], c.recent.k) && fits(i.v[1], c.recent.v);
 }
 
-/// The instance for a configuration: of the first that serve it and have its formats, the one whose tiles its rows fill best.
-[[nodiscard]] inline int select_instance(const AttentionConfig& c) {
+/// How often the tiles of an instance walk the keys of a sequence.
+[[nodiscard]] inline std::int64_t passes(const SimtConfig& i, const AttentionConfig& c) {
   const std::int64_t rows = std::int64_t{c.max_q_len} * (c.num_q_heads / c.cache.num_kv_heads);
+  return (rows + rows_of(i) - 1) / rows_of(i);
+}
+
+/// Of the first in a list that serve a configuration and have its formats, the one whose tiles its rows fill best; -1 if none.
+/// @param shape  from a row of the list to its shape
+template <class Shape>
+[[nodiscard]] int select_among(const AttentionConfig& c, int count, Shape&& shape) {
   int best = -1;
-  for (int i = 0; i < kNumInstances; ++i) {
-    if (!serves(kInstances[i], c)) continue;
+  for (int i = 0; i < count; ++i) {
+    const SimtConfig* const candidate = shape(i);
+    if (!serves(*candidate, c)) continue;
     if (best < 0) {
       best = i;
       continue;
     }
-    if (kInstances[best].exact_head_dim && !kInstances[i].exact_head_dim) continue;
-    // Fewest passes over the keys; then fewest idle rows.
-    const auto passes = [&](int x) { return (rows + rows_of(kInstances[x]) - 1) / rows_of(kInstances[x]); };
-    const bool better = passes(i) < passes(best) ||
-                        (passes(i) == passes(best) && rows_of(kInstances[i]) < rows_of(kInstances[best]));
+    const SimtConfig& taken = *shape(best);
+    if (taken.exact_head_dim && !candidate->exact_head_dim) continue;
+    // Least time for the passes over the keys; then fewest idle rows. Where warps divide the rows, every warp waits for keys that
+    // one block alone brings in: measured at 4.5 passes of warps that divide the keys, with a few dozen rows.
+    const auto cost = [&](const SimtConfig& i) { return passes(i, c) * (core::divides_rows(i) ? 4 : 1); };
+    const bool better = cost(*candidate) < cost(taken) ||
+                        (cost(*candidate) == cost(taken) && rows_of(*candidate) < rows_of(taken));
     if (better) best = i;
   }
   return best;
 }
+[[nodiscard]] inline int select_instance(const AttentionConfig& c) {
+  return select_among(c, kNumInstances, [](int i) { return &kInstances[i]; });
+}
 
-/// Bytes of a team's stages: what the segment that needs most needs.
-[[nodiscard]] inline int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
+/// Bytes of a team's stages, what the segment that needs most needs, and of its decoded tiles.
+/// @tparam ScaleForm  of the instance's shim
+template <class ScaleForm = sm80::OperandScales>
+[[nodiscard]] int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
   const auto bytes = [&](const KvCacheDesc& tier, int stages) {
-    return stages * core::tile_layout(kind_of(tier.k), kind_of(tier.v), tier.head_dim, i.tile_keys).bytes;
+    const KvKind k = kind_of(tier.k);
+    const KvKind v = kind_of(tier.v);
+    return stages * (i.decode_tiles ? core::tile_layout(k, v, tier.head_dim, i.tile_keys)
+                                    : core::tile_layout<ScaleForm>(k, v, tier.head_dim, i.tile_keys)).bytes;
   };
   const int old_tier = bytes(c.cache, i.stages[0]);
+  if (i.decode_tiles) {
+    return old_tier + sm80::decoded_bytes(i.k[0], i.head_dim, i.tile_keys) + sm80::decoded_bytes(i.v[0], i.head_dim, i.tile_keys);
+  }
   return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1])) : old_tier;
 }
 
 /// Shared memory of a block of `warps` warps. A warp's result is what SimtTileBackend::kResultBytes says: 16 x 8 accumulators
 /// an atom over 32 lanes, and two floats a row.
-[[nodiscard]] inline core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
-  const int result = (i.head_dim * i.row_tiles * kAtomQueries + 2 * i.row_tiles * kAtomQueries) * 4;
-  return core::shared_layout(i, kAtomQueries, c.cache.head_dim, warps, stage_bytes(i, c), result);
+template <class ScaleForm = sm80::OperandScales>
+[[nodiscard]] core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
+  const int rows = i.row_tiles * atom_queries(i);
+  const int terms = i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0])) : 2;
+  return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes<ScaleForm>(i, c), (i.head_dim + 2) * rows * 4, terms);
 }
 
 }  // namespace fp4pa::simt

@@ -1,49 +1,42 @@
-// The second pass of a run: units whose keys were divided, put together from their partial states.
-//
-// A block does what begins on the worker of its number. Warps take rows, lanes take dims.
-#include "core/attention/merge_partials.hpp"
-#include "core/attention/row_map.hpp"
-#include "core/paging/plain_row.hpp"
-#include "cuda/kernels.hpp"
+// The second pass of a run: units whose keys were divided, put together from their partial states. A block does what begins on
+// the worker of its number; under a balanced cut that is one unit at most, and that worker's block has left a note of it.
+#include "cuda/dependency.cuh"
+#include "cuda/merge_rows.cuh"
 
 namespace fp4pa::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMaxDims = 8;  // of a lane: head_dim up to 256
 
-__device__ void merge_row(const AttendArgs& args, const core::MergeJob& job, const core::RowMap& rows, int r) {
-  const core::AttentionParams& p = args.params;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const core::SoftmaxState keys = core::merged_state(p, args.list, job, r);
-  core::SoftmaxState state = keys;
-  if (p.sinks != nullptr) state = state.with_sink(p.sinks[rows.head(r)] * core::kLog2E);
-  const float scale = core::rescale(keys.max, state.max) * state.normaliser();
+__device__ core::RowMap rows_of(const AttendArgs& args, const core::Unit& unit) {
+  return {args.params, {unit.seq, unit.block, unit.kv_head, unit.tiles, -1}};
+}
 
-  float out[kMaxDims];
-  core::merged_output(p, args.list, job, r, keys.max, lane, p.head_dim / 32, 32, out);
-  const std::int64_t at = rows.token(r) * p.o.token_stride + rows.head(r) * p.o.head_stride;
-  for (int i = 0; i < p.head_dim / 32; ++i) {
-    const float value = out[i] * scale;
-    core::store_plain_row(&value, 1, p.o.dtype, core::element_address(p.o.data, p.o.dtype, at + lane + 32 * i));
-  }
-  if (p.lse != nullptr && lane == 0) p.lse[rows.token(r) * p.num_q_heads + rows.head(r)] = state.lse();
+__device__ void merge_balanced(const AttendArgs& args, MergeShared& shared) {
+  const auto worker = static_cast<std::int32_t>(blockIdx.x);
+  const core::MergeNote note = args.notes[worker];
+  if (note.count < 2) return;
+  const core::UnitParts parts(note, worker);
+  const core::RowMap rows(args.params, {note.seq, note.block, note.kv_head, {0, 0}, -1});
+  merge_rows(args.params, shared, rows, parts.last - parts.first + 1,
+             [&](int part) { return parts.slot(args.list, parts.first + part); });
 }
 
 __global__ void __launch_bounds__(kThreads) merge(const __grid_constant__ AttendArgs args) {
+  __shared__ MergeShared shared;
+  wait_for_previous();
+  if (args.list.partition.split_tiles == 0) return merge_balanced(args, shared);
   core::for_each_merge(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::MergeJob& job) {
-    const core::RowMap rows(args.params, {job.unit.seq, job.unit.block, job.unit.kv_head, job.unit.tiles, -1});
-    for (int r = static_cast<int>(threadIdx.x / 32); r < rows.num_rows; r += kThreads / 32) {
-      merge_row(args, job, rows, r);
-    }
+    merge_rows(args.params, shared, rows_of(args, job.unit), job.count,
+               [&](int part) { return core::merge_slot(args.list, job, part); });
   });
 }
 
 }  // namespace
 
-cudaError_t launch_merge(const AttendArgs& args, cudaStream_t stream) noexcept {
-  merge<<<static_cast<unsigned>(args.list.partition.num_workers), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t stream) noexcept {
+  void* arguments[] = {const_cast<AttendArgs*>(&args)};
+  return launch(reinterpret_cast<const void*>(&merge), args.list.partition.num_workers, kThreads, 0, dependent, arguments, stream);
 }
 
 }  // namespace fp4pa::cuda

@@ -1,19 +1,29 @@
 #!/usr/bin/env bash
-# Builds, tests and measures the CUDA back end on a machine with a GPU, in one command. A short table comes last.
+# Builds, tests and measures a GPU back end on a machine with a GPU, in one command. A short table comes last.
 #
-#   perf/gpu_check.sh [build] [test] [sanitize] [bench]        default: build test bench
+#   perf/gpu_check.sh [build] [test] [sanitize] [bench] [gemm] default: build test bench
+#   RUNTIME=hip perf/gpu_check.sh [build] [test]               the HIP back end, on an AMD GPU; never run so far
 #
-#   BUILD=build/gpu        where to build             ARCH=90-real   architectures to build for
+#   BUILD=build/gpu        where to build             ARCH=90-real   architectures to build for (HIP: gfx950, or gfx942;gfx950)
 #   OUT=$BUILD/results     JSON and logs              JOBS=$(nproc)
 #   DEPS=/path             a folder with include/{doctest,hwy} and lib/libhwy.a or lib/libhwy.so.1, if not installed
 #   GRID=1500 INSTANCE=25  configurations of the grid, and per instance
 #   FORMATS=mxfp4,nvfp4,fp8_e4m3,bf16  RUNS=40  PAGE=64
 #
-# Needed: nvcc 12.9 or newer, CMake 3.25, ninja, a C++20 host compiler with OpenMP; doctest's header and Google Highway.
+# Needed: nvcc 12.9 or newer (HIP: ROCm 6.4 or newer, or clang 20 and libamdhip64), CMake 3.25, ninja, a C++20 host compiler
+# with OpenMP; doctest's header and Google Highway.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-BUILD=${BUILD:-build/gpu}; OUT=${OUT:-$BUILD/results}; ARCH=${ARCH:-90-real}; JOBS=${JOBS:-$(nproc)}
-STEPS=${*:-build test bench}
+RUNTIME=${RUNTIME:-cuda}; JOBS=${JOBS:-$(nproc)}
+case $RUNTIME in
+  cuda) BUILD=${BUILD:-build/gpu}; ARCH=${ARCH:-90-real}; STEPS=${*:-build test bench}; TEST=fp4pa_test_gpu ;;
+  hip) BUILD=${BUILD:-build/gpu-hip}; ARCH=${ARCH:-gfx942;gfx950}; STEPS=${*:-build test}; TEST=fp4pa_test_hip ;;
+  *) echo "RUNTIME is $RUNTIME; allowed: cuda, hip"; exit 2 ;;
+esac
+case " $RUNTIME $STEPS " in
+  *" hip "*sanitize* | *" hip "*bench*) echo "with RUNTIME=hip the steps are build and test, not: $STEPS"; exit 2 ;;
+esac
+OUT=${OUT:-$BUILD/results}
 mkdir -p "$BUILD" "$OUT"
 BUILD=$(cd "$BUILD" && pwd)
 OUT=$(cd "$OUT" && pwd)
@@ -41,22 +51,31 @@ CMAKE
 build() {
   deps=()
   prepare_deps
-  local start=$SECONDS
-  if cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release -DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_TESTS=OFF \
-       -DFP4PA_TOOL=OFF -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH" \
-       -DCMAKE_PROJECT_fp4pa_INCLUDE="$PWD/perf/gpu_check.cmake" "${deps[@]}" >"$OUT/configure.log" 2>&1 &&
-     ninja -C "$BUILD" -j "$JOBS" fp4pa_test_gpu fp4pa_gpu_bench >"$OUT/build.log" 2>&1; then
-    note build ok "$((SECONDS - start)) s; $(grep -c 'bytes spill' "$OUT/build.log") kernels, $(grep 'bytes spill' "$OUT/build.log" | grep -vc ' 0 bytes spill stores') with spills"
+  local start=$SECONDS engine targets
+  if [ "$RUNTIME" = hip ]; then
+    engine=(-DFP4PA_CUDA=OFF -DFP4PA_HIP=ON -DFP4PA_HIP_ARCHITECTURES="$ARCH")
+    targets=("$TEST")
   else
+    engine=(-DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH")
+    targets=("$TEST" fp4pa_gpu_bench fp4pa_gpu_gemm)
+  fi
+  if ! cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release "${engine[@]}" -DFP4PA_TESTS=OFF \
+       -DFP4PA_TOOL=OFF -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF \
+       -DCMAKE_PROJECT_fp4pa_INCLUDE="$PWD/perf/gpu_check.cmake" "${deps[@]}" >"$OUT/configure.log" 2>&1 ||
+     ! ninja -C "$BUILD" -j "$JOBS" "${targets[@]}" >"$OUT/build.log" 2>&1; then
     tail -40 "$OUT/configure.log" "$OUT/build.log" 2>/dev/null
     note build FAILED "see $OUT/build.log"
+  elif [ "$RUNTIME" = hip ]; then
+    note build ok "$((SECONDS - start)) s"
+  else
+    note build ok "$((SECONDS - start)) s; $(grep -c 'bytes spill' "$OUT/build.log") kernels, $(grep 'bytes spill' "$OUT/build.log" | grep -vc ' 0 bytes spill stores') with spills"
   fi
 }
 
 tests() {
   local start=$SECONDS
   if FP4PA_GRID_CASES=${GRID:-1500} FP4PA_INSTANCE_CASES=${INSTANCE:-25} timeout "${TEST_SECONDS:-400}" \
-       "$BUILD/bin/fp4pa_test_gpu" "--test-case-exclude=*what is wrong with a call*" "$@" >"$OUT/test.log" 2>&1; then
+       "$BUILD/bin/$TEST" "--test-case-exclude=*what is wrong with a call*" "$@" >"$OUT/test.log" 2>&1; then
     note test ok "$((SECONDS - start)) s; $(grep 'assertions' "$OUT/test.log")"
   else
     grep -A12 'ERROR' "$OUT/test.log" | head -80
@@ -87,13 +106,24 @@ bench() {
   fi
 }
 
+# Against cuBLAS, where there is a PyTorch.
+gemm() {
+  if "$BUILD/bin/fp4pa_gpu_gemm" --json "$OUT/gemm.json" 2>&1 | tee "$OUT/gemm.txt"; then
+    note gemm ok "$OUT/gemm.json"
+  else
+    note gemm FAILED "see above"
+  fi
+  python3 perf/gemm_peers.py --json "$OUT/gemm_peers.json" 2>&1 | tee "$OUT/gemm_peers.txt" || true
+}
+
 for step in $STEPS; do
   case $step in
     build) build ;;
     test) tests ;;
     sanitize) sanitize ;;
     bench) bench ;;
-    *) echo "unknown step $step; allowed: build test sanitize bench"; exit 2 ;;
+    gemm) gemm ;;
+    *) echo "unknown step $step; allowed: build test sanitize bench gemm"; exit 2 ;;
   esac
   [ "$step" = build ] && [ $failed = 1 ] && break
 done

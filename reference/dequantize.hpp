@@ -25,6 +25,7 @@ struct Place {
 [[nodiscard]] inline std::int32_t scale_group(KvFormat format, std::int32_t head_dim) {
   switch (format) {
     case KvFormat::kMxfp4:
+    case KvFormat::kMxfp8:
       return 32;
     case KvFormat::kNvfp4:
       return 16;
@@ -41,7 +42,7 @@ struct Place {
   return tensor.global_scale_ptr[tensor.global_scale_per_head ? head : 0];
 }
 
-/// The scale byte that belongs to (page, row, head, column) of an FP4 tensor.
+/// The scale byte that belongs to (page, row, head, column) of a tensor with scales.
 [[nodiscard]] inline std::uint8_t scale_byte(const KvTensorDesc& tensor, std::int32_t head_dim, const Place& place,
                                              std::int32_t head, std::int32_t column) {
   const bool along_tokens = tensor.scale_axis == VScaleAxis::kTokens;
@@ -66,6 +67,8 @@ struct Place {
       return decode_plain(row, DType::kF16, column);
     case KvFormat::kFp8E4m3:
       return decode_e4m3(row[column]) * multiplier;
+    case KvFormat::kMxfp8:
+      return decode_e4m3(row[column]) * decode_e8m0(scale_byte(tensor, head_dim, place, head, column));
     default:
       break;
   }

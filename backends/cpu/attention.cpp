@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "api/attention_params.hpp"
+#include "api/error.hpp"
 #include "backends/cpu/tile_backend.hpp"
 #include "core/attention/body.hpp"
 #include "core/attention/merge_partials.hpp"
@@ -44,6 +45,9 @@ void merge_items(const core::AttentionParams& p, const core::WorkList& list, std
 }  // namespace
 
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
+  if (config.matrix_path == MatrixPath::kNative) {
+    return api::fail(Status::kUnsupportedFormat, "matrix_path is native, and CPUs have no FP4 matrix cores; allowed: auto, decode");
+  }
   choice->num_workers = config.num_threads > 0 ? config.num_threads : omp_get_max_threads();
   choice->tile_rows = kMaxRows;
   choice->variant = config.two_tier ? 2 : 1;

@@ -3,6 +3,8 @@
 
 #include "backends/cpu/attention.hpp"
 #include "backends/cpu/cache_ops.hpp"
+#include "backends/cpu/dense.hpp"
+#include "backends/cpu/gemm.hpp"
 #include "backends/cpu/merge.hpp"
 #include "backends/cpu/quantize.hpp"
 #include "backends/cpu/tile_ops.hpp"
@@ -37,6 +39,10 @@ const Backend kCpuBackend{
     .quantize = cpu::quantize,
     .dequantize = cpu::dequantize,
     .merge_states = cpu::merge_states,
+    .dense = &cpu::kDenseOps,
+    .quantize_weight = cpu::quantize_weight,
+    .linear_workspace = cpu::linear_workspace,
+    .linear = cpu::linear,
 };
 
 const Backend kCpuScalarBackend{
@@ -51,6 +57,10 @@ const Backend kCpuScalarBackend{
     .quantize = cpu::scalar::quantize,
     .dequantize = cpu::scalar::dequantize,
     .merge_states = cpu::merge_states,
+    .dense = &cpu::kScalarDenseOps,
+    .quantize_weight = cpu::scalar::quantize_weight,
+    .linear_workspace = cpu::linear_workspace,
+    .linear = cpu::scalar::linear,
 };
 
 }  // namespace api

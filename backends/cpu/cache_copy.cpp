@@ -112,7 +112,7 @@ Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::
   int num_parts = 0;
   for (const KvTensorDesc* tensor : {&cache.k, &cache.v}) {
     parts[num_parts++] = code_rows(cache, *tensor);
-    if (is_fp4(tensor->format)) parts[num_parts++] = scale_rows(cache, *tensor);
+    if (has_scales(tensor->format)) parts[num_parts++] = scale_rows(cache, *tensor);
   }
 
   const int threads = num_threads(exec, num_copies);

@@ -63,6 +63,25 @@ void encode_fp8_row(const float* x, int n, float global, std::uint8_t* codes) {
   }
 }
 
+void encode_mxfp8(const float* x, int n, ScaleMode mode, std::uint8_t* codes, std::uint8_t* scales) {
+  const DF df;
+  for (int g = 0; g * 32 < n; ++g) {
+    scales[g] = core::e8m0_from_amax<core::E4M3>(amax_of(x + g * 32, 32), mode);
+    const VF reciprocal = hn::Set(df, core::e8m0_reciprocal(scales[g]));
+    for (int i = g * 32; i < (g + 1) * 32; i += lanes()) {
+      store_u8(encode_e4m3(hn::Mul(hn::LoadU(df, x + i), reciprocal)), codes + i);
+    }
+  }
+}
+
+void decode_mxfp8(const std::uint8_t* codes, const std::uint8_t* scales, int n, float* x) {
+  const DF df;
+  for (int i = 0; i < n; i += lanes()) {
+    const VF scale = hn::Set(df, core::E8M0::decode(scales[i / 32]));
+    hn::StoreU(hn::Mul(decode_e4m3(load_u8(codes + i)), scale), df, x + i);
+  }
+}
+
 void encode_row(KvFormat format, const float* x, int n, float global, core::EncodeRule rule, std::uint8_t* codes,
                 std::uint8_t* scales) {
   switch (format) {
@@ -72,6 +91,7 @@ void encode_row(KvFormat format, const float* x, int n, float global, core::Enco
     case KvFormat::kFp8E4m3: encode_fp8_row(x, n, global, codes); break;
     case KvFormat::kBf16: store_row(x, n, DType::kBF16, codes); break;
     case KvFormat::kF16: store_row(x, n, DType::kF16, codes); break;
+    case KvFormat::kMxfp8: encode_mxfp8(x, n, rule.scale_mode, codes, scales); break;
   }
 }
 
@@ -104,6 +124,7 @@ void decode_row(KvFormat format, const std::uint8_t* codes, const std::uint8_t* 
       break;
     case KvFormat::kBf16: load_row(codes, DType::kBF16, n, x); break;
     case KvFormat::kF16: load_row(codes, DType::kF16, n, x); break;
+    case KvFormat::kMxfp8: decode_mxfp8(codes, scales, n, x); break;
   }
 }
 
@@ -123,25 +144,6 @@ void decode_group_row(KvFormat format, const std::uint8_t* packed, const std::ui
     const VF value = format == KvFormat::kNvfp4 ? hn::Mul(hn::Mul(element, decode_ue4m3(scale)), hn::Set(df, global))
                                                 : hn::Mul(element, decode_e8m0(scale));
     hn::StoreU(value, df, x + i);
-  }
-}
-
-void encode_mxfp8(const float* x, int n, ScaleMode mode, std::uint8_t* codes, std::uint8_t* scales) {
-  const DF df;
-  for (int g = 0; g * 32 < n; ++g) {
-    scales[g] = core::e8m0_from_amax<core::E4M3>(amax_of(x + g * 32, 32), mode);
-    const VF reciprocal = hn::Set(df, core::e8m0_reciprocal(scales[g]));
-    for (int i = g * 32; i < (g + 1) * 32; i += lanes()) {
-      store_u8(encode_e4m3(hn::Mul(hn::LoadU(df, x + i), reciprocal)), codes + i);
-    }
-  }
-}
-
-void decode_mxfp8(const std::uint8_t* codes, const std::uint8_t* scales, int n, float* x) {
-  const DF df;
-  for (int i = 0; i < n; i += lanes()) {
-    const VF scale = hn::Set(df, core::E8M0::decode(scales[i / 32]));
-    hn::StoreU(hn::Mul(decode_e4m3(load_u8(codes + i)), scale), df, x + i);
   }
 }
 

@@ -195,8 +195,9 @@ struct SpreadIndex {
   }
 };
 
-/// Scales of a chunk of E2M1 along head_dim, one per lane (a lane's word never crosses a group).
-/// `group_words` is the number of words that share a scale: 4 (MXFP4) or 2 (NVFP4).
+/// Scales of a chunk of packed words along head_dim, one per lane (a lane's word never crosses a group).
+/// `group_words` is the number of words that share a scale: 4 (MXFP4), 2 (NVFP4) or 8 (MXFP8, whose group may be wider than
+/// the chunk).
 template <int kGroupWords, bool kE8m0, class D>
 HWY_INLINE hn::Vec<D> chunk_scales(D df, const std::uint8_t* scales) {
   constexpr std::size_t kLanes = hn::MaxLanes(D());
@@ -206,7 +207,7 @@ HWY_INLINE hn::Vec<D> chunk_scales(D df, const std::uint8_t* scales) {
   return decode_scales<kE8m0>(df, hn::Set(du, std::uint32_t{scales[0]}));
 #else
   // Never read past the chunk's own scales: they may be the last bytes of the pool.
-  constexpr std::size_t kBytes = kLanes / kGroupWords;
+  constexpr std::size_t kBytes = kLanes < kGroupWords ? 1 : kLanes / kGroupWords;
   const hn::Repartition<std::uint64_t, D> du64;
   const hn::Repartition<std::uint8_t, D> du8;
   std::uint64_t word = 0;

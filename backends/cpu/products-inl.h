@@ -84,7 +84,8 @@ HWY_INLINE void with_decoder(KvFormat format, F&& f) {
     case KvFormat::kMxfp4:
     case KvFormat::kNvfp4:
     case KvFormat::kE8m0PerToken: return f(DecodeE2M1());
-    case KvFormat::kFp8E4m3: return f(DecodeE4M3());
+    case KvFormat::kFp8E4m3:
+    case KvFormat::kMxfp8: return f(DecodeE4M3());
     case KvFormat::kBf16: return f(DecodeBf16());
     case KvFormat::kF16: return f(DecodeF16());
   }
@@ -104,7 +105,11 @@ inline void DecodeOrder(KvFormat format, std::int32_t head_dim, std::int32_t* or
 }
 
 /// Scales that a key's chunk is multiplied with, by format. kNone: nothing to do.
-enum class ChunkScale { kNone, kMxfp4, kNvfp4, kPerToken };
+enum class ChunkScale { kNone, kMxfp4, kNvfp4, kPerToken, kMxfp8 };
+
+/// Whether the scale is multiplied into each decoded key and not into a chunk's sums. E4M3 has few words a group, so the
+/// sums are as many as the products; and the order of additions is then that of unscaled E4M3.
+constexpr bool scales_keys(ChunkScale scale) { return scale == ChunkScale::kMxfp8; }
 
 template <ChunkScale kScale, class D>
 HWY_INLINE hn::Vec<D> key_scales(D df, const std::uint8_t* scales, std::int32_t first_element) {
@@ -112,6 +117,8 @@ HWY_INLINE hn::Vec<D> key_scales(D df, const std::uint8_t* scales, std::int32_t 
     return chunk_scales<4, true>(df, scales + first_element / 32);
   } else if constexpr (kScale == ChunkScale::kNvfp4) {
     return chunk_scales<2, false>(df, scales + first_element / 16);
+  } else if constexpr (kScale == ChunkScale::kMxfp8) {
+    return chunk_scales<8, true>(df, scales + first_element / 32);
   } else {
     const hn::RebindToUnsigned<D> du;
     return e8m0_to_f32(df, hn::Set(du, std::uint32_t{scales[0]}));
@@ -182,9 +189,16 @@ HWY_INLINE void query_key_range(D df, const TileInput& in, Prefetcher& prefetche
     }
     for (std::int32_t d = begin; d < end; d += Decode::kParts * kLanes) {
       const std::int32_t byte = d * Decode::kBitsPerElement / 8;
+      [[maybe_unused]] hn::Vec<D> scale[kKeysPerStep];
+      if constexpr (scales_keys(kScale)) {
+        for (int i = 0; i < kKeysPerStep; ++i) scale[i] = key_scales<kScale>(df, keys.scale[std::min(t + i, keys.count - 1)], d);
+      }
       const auto step = [&]<int J>(std::integral_constant<int, J>) HWY_ATTR {
         hn::Vec<D> key[kKeysPerStep];
-        for (int i = 0; i < kKeysPerStep; ++i) key[i] = Decode::template part<J>(df, row[i] + byte);
+        for (int i = 0; i < kKeysPerStep; ++i) {
+          key[i] = Decode::template part<J>(df, row[i] + byte);
+          if constexpr (scales_keys(kScale)) key[i] = hn::Mul(key[i], scale[i]);
+        }
         for (int r = 0; r < kRows; ++r) {
           const auto q = hn::LoadU(df, query + r * in.head_dim + d + J * kLanes);
           for (int i = 0; i < kKeysPerStep; ++i) acc[r][i] = hn::MulAdd(q, key[i], acc[r][i]);
@@ -193,7 +207,7 @@ HWY_INLINE void query_key_range(D df, const TileInput& in, Prefetcher& prefetche
       unroll<Decode::kParts>(step);
       for (int i = 0; i < kKeysPerStep; ++i) prefetcher.line();
     }
-    if constexpr (kScale != ChunkScale::kNone) {
+    if constexpr (kScale != ChunkScale::kNone && !scales_keys(kScale)) {
       for (int i = 0; i < kKeysPerStep; ++i) {
         const auto scale = key_scales<kScale>(df, keys.scale[std::min(t + i, keys.count - 1)], begin);
         for (int r = 0; r < kRows; ++r) acc[r][i] = hn::Mul(acc[r][i], scale);
@@ -206,7 +220,7 @@ HWY_INLINE void query_key_range(D df, const TileInput& in, Prefetcher& prefetche
 template <class Decode, ChunkScale kScale>
 void multiply_query_key(const TileInput& in, const float* query, std::int32_t rows, float* scores) {
   std::fill(scores, scores + rows * kTileKeys, 0.0f);
-  constexpr bool kOneScale = kScale == ChunkScale::kNone || kScale == ChunkScale::kPerToken;
+  constexpr bool kOneScale = kScale == ChunkScale::kNone || kScale == ChunkScale::kPerToken || scales_keys(kScale);
   Prefetcher prefetcher(in);
   const auto block = [&]<int kRows>(std::integral_constant<int, kRows>, std::int32_t r) HWY_ATTR {
     for_each_range<Decode, kOneScale>(in.head_dim, [&](auto df, std::int32_t begin, std::int32_t end) HWY_ATTR {

@@ -1,7 +1,7 @@
 // The matrix instructions of gfx942 (CDNA3) that the decode path uses: what each lane of a wave of 64 holds. No device
 // code.
 //
-//   A  row lane%16, k = n (lane/16) + j        n values of a lane: 8 of FP8, 4 of f16
+//   A  row lane%16, k = n (lane/16) + j        n values of a lane: 8 of FP8, 4 of f16 and bf16
 //   B  col lane%16, k the same
 //   C/D  col lane%16, row 4 (lane/16) + i
 // There are no scales, and FP8 is FNUZ (bias 8, 0x80 is NaN), not the OCP format of the cache.
@@ -50,6 +50,10 @@ struct MfmaF32_16x16x32_Fp8Fp8 : Mfma16x16<core::E4M3Fnuz, 8> {};
 /// v_mfma_f32_16x16x16_f16
 struct MfmaF32_16x16x16_F16 : Mfma16x16<core::F16, 4> {};
 
-static_assert(core::AtomTraits<MfmaF32_16x16x32_Fp8Fp8> && core::AtomTraits<MfmaF32_16x16x16_F16>);
+/// v_mfma_f32_16x16x16_bf16
+struct MfmaF32_16x16x16_Bf16 : Mfma16x16<core::BF16, 4> {};
+
+static_assert(core::AtomTraits<MfmaF32_16x16x32_Fp8Fp8> && core::AtomTraits<MfmaF32_16x16x16_F16> &&
+              core::AtomTraits<MfmaF32_16x16x16_Bf16>);
 
 }  // namespace fp4pa::gfx942

@@ -2,7 +2,7 @@
 //
 // On a target without them the builtins do not compile ("needs target feature ..."). On gfx950 they do, and there its
 // FP8 is OCP's: the atom's element type would be wrong, so that this shim is refused for it.
-// Sources: CDNA3 ISA, V_MFMA_F32_16X16X32_FP8_FP8, V_MFMA_F32_16X16X16_F16; LLVM BuiltinsAMDGPU.def.
+// Sources: CDNA3 ISA, V_MFMA_F32_16X16X32_FP8_FP8, V_MFMA_F32_16X16X16_F16, _BF16; LLVM BuiltinsAMDGPU.def.
 #pragma once
 
 #include <bit>
@@ -18,6 +18,7 @@ namespace fp4pa::gfx942 {
 
 using Float32x4 = float __attribute__((ext_vector_type(4)));
 using Half4 = _Float16 __attribute__((ext_vector_type(4)));
+using Short4 = std::int16_t __attribute__((ext_vector_type(4)));
 
 __attribute__((device)) inline std::uint64_t pair(const std::uint32_t (&registers)[2]) {
   return std::uint64_t{registers[1]} << 32 | registers[0];
@@ -47,7 +48,32 @@ struct MfmaF32_16x16x16_F16_Instruction {
   }
 };
 
+struct MfmaF32_16x16x16_Bf16_Instruction {
+  using Atom = MfmaF32_16x16x16_Bf16;
+
+  __attribute__((device)) inline static void mma(float (&d)[4], const std::uint32_t (&a)[2],
+                                                 const std::uint32_t (&b)[2], const float (&c)[4]) {
+    const Float32x4 sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(
+        std::bit_cast<Short4>(pair(a)), std::bit_cast<Short4>(pair(b)), Float32x4{c[0], c[1], c[2], c[3]}, 0, 0, 0);
+    FP4PA_UNROLL
+    for (int i = 0; i < 4; ++i) d[i] = sum[i];
+  }
+};
+
+/// The instruction of an atom.
+template <class Atom>
+struct InstructionOf;
+template <>
+struct InstructionOf<MfmaF32_16x16x16_F16> {
+  using Type = MfmaF32_16x16x16_F16_Instruction;
+};
+template <>
+struct InstructionOf<MfmaF32_16x16x16_Bf16> {
+  using Type = MfmaF32_16x16x16_Bf16_Instruction;
+};
+
 static_assert(core::AtomInstruction<MfmaF32_16x16x32_Fp8Fp8_Instruction>);
+static_assert(core::AtomInstruction<MfmaF32_16x16x16_Bf16_Instruction>);
 static_assert(core::AtomInstruction<MfmaF32_16x16x16_F16_Instruction>);
 
 }  // namespace fp4pa::gfx942

@@ -1,4 +1,5 @@
-// The block-scaled matrix instructions of gfx950 (CDNA4): what each lane of a wave of 64 holds. No device code.
+// The matrix instructions of gfx950 (CDNA4), block-scaled and of 16 bits: what each lane of a wave of 64 holds. No device
+// code.
 //
 // With D = 16 or 32 rows, row (of A) or column (of B) is lane % D, and g = lane / D cuts k into pieces. Which pieces
 // depends on the operand's own format, whatever the other operand is:
@@ -23,6 +24,7 @@ concept ScaledMfmaElement = std::same_as<Element, core::E4M3> || std::same_as<El
 /// "No scale": every byte 127, 2^0. A literal 0 would be folded by the compiler to the instruction without scales, and
 /// a run-time 0 means 2^-127.
 inline constexpr std::uint32_t kUnitScales = 0x7f7f7f7fu;
+inline constexpr std::uint8_t kUnitScale = 0x7f;
 
 /// A and B of either shape, and the scales. kRows is D above.
 template <class A, class B, int kRows, int kDepth>
@@ -93,6 +95,36 @@ struct MfmaScaleF32_32x32x64_F8f6f4 : ScaledMfmaOperands<A, B, 32, 64> {
   static constexpr unsigned kColPeerBits = 0b100000;
 };
 
+/// v_mfma_f32_16x16x32_f16 and _bf16, of the decode path: a lane holds eight neighbours along k.
+template <class Element>
+  requires std::same_as<Element, core::F16> || std::same_as<Element, core::BF16>
+struct MfmaF32_16x16x32 {
+  static constexpr int kM = 16;
+  static constexpr int kN = 16;
+  static constexpr int kK = 32;
+  static constexpr int kLanes = 64;
+  using ElementA = Element;
+  using ElementB = Element;
+  using Scale = core::NoScale;
+  static constexpr core::Packing kPackingA{16};
+  static constexpr core::Packing kPackingB{16};
+  static constexpr int kValuesA = 8;
+  static constexpr int kValuesB = 8;
+  static constexpr int kValuesC = 4;
+  static constexpr int kRegistersA = 4;
+  static constexpr int kRegistersB = 4;
+
+  // (T64, V8) -> (M16, K32)
+  FP4PA_FN static constexpr core::RowK a_coord(int lane, int value) { return {lane % 16, 8 * (lane / 16) + value}; }
+  // (T64, V8) -> (N16, K32)
+  FP4PA_FN static constexpr core::ColK b_coord(int lane, int value) { return {lane % 16, 8 * (lane / 16) + value}; }
+  // (T64, V4) -> (M16, N16)
+  FP4PA_FN static constexpr core::RowCol c_coord(int lane, int value) { return {4 * (lane / 16) + value, lane % 16}; }
+  static constexpr unsigned kRowPeerBits = 0b001111;
+  static constexpr unsigned kColPeerBits = 0b110000;
+};
+
+static_assert(core::AtomTraits<MfmaF32_16x16x32<core::F16>> && core::AtomTraits<MfmaF32_16x16x32<core::BF16>>);
 static_assert(core::ScaledAtomTraits<MfmaScaleF32_16x16x128_F8f6f4<core::E4M3, core::E2M1>>);
 static_assert(core::ScaledAtomTraits<MfmaScaleF32_16x16x128_F8f6f4<core::E2M1, core::E4M3>>);
 static_assert(core::ScaledAtomTraits<MfmaScaleF32_16x16x128_F8f6f4<core::E2M1, core::E2M1>>);

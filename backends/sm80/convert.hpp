@@ -2,7 +2,7 @@
 //
 // E2M1 is a small f16: its sign, exponent and mantissa bits only have to be moved to f16's, and the result is the value times
 // a power of two, subnormals included, that somebody multiplies away for nothing. On sm_80 to sm_100 logic instructions
-// issue at half rate, so they are what is counted: 11 instructions for eight codes to f16, 15 to bf16.
+// issue at half rate, so they are what is counted: 11 instructions for eight codes to f16, seven of them logic, 15 to bf16.
 //
 // Plain functions on words, compiled for the host too; tests/gpu pins them on all codes. Where a target has an instruction
 // for the purpose, it is used; results are equal bit for bit.
@@ -21,29 +21,22 @@ namespace fp4pa::sm80 {
 /// What e2m1_to_f16 multiplies values by: f16's bias less E2M1's.
 inline constexpr int kE2m1F16Log2 = -14;
 inline constexpr int kE2m1Bf16Log2 = -126;
-
-/// Bytes 0 and 2 in the upper bytes of the halves: (x << 8) & 0xff00ff00 in one instruction.
-FP4PA_FN std::uint32_t even_bytes_up(std::uint32_t x) {
-#if defined(__CUDA_ARCH__)
-  std::uint32_t out;
-  asm("prmt.b32 %0, %1, 0, 0x2404;" : "=r"(out) : "r"(x));
-  return out;
-#else
-  return (x << 8) & 0xff00ff00u;
-#endif
-}
+inline constexpr int kE4m3Bf16Log2 = -120;
 
 /// Eight codes, nibble n of q, to f16 times 2^-14: out[p] holds nibble p in its lower and nibble p + 4 in its upper half.
 ///
 /// A byte at a time: sign to bit 7, the three magnitude bits to bits 3 to 1, which is the upper byte of an f16. Then bytes
-/// 0 and 2, or 1 and 3, go to the upper bytes of the two halves.
+/// 0 and 2, or 1 and 3, go to the upper bytes of the two halves, and what lay between the bits goes away. Seven of the eleven
+/// instructions are logic; shifts to the left are multiplications, which have a pipe of their own.
 FP4PA_FN void e2m1_to_f16(std::uint32_t q, std::uint32_t (&out)[4]) {
-  const std::uint32_t even = ((q << 4) & 0x80808080u) | ((q << 1) & 0x0e0e0e0eu);
-  const std::uint32_t odd = (q & 0x80808080u) | ((q >> 3) & 0x0e0e0e0eu);
-  out[0] = even_bytes_up(even);
-  out[1] = even_bytes_up(odd);
-  out[2] = even & 0xff00ff00u;
-  out[3] = odd & 0xff00ff00u;
+  constexpr std::uint32_t kSigns = 0x80808080u;
+  constexpr std::uint32_t kHalves = 0x8e008e00u;
+  const std::uint32_t even = ((q << 4) & kSigns) | ((q << 1) & ~kSigns);
+  const std::uint32_t odd = (q & kSigns) | ((q >> 3) & ~kSigns);
+  out[0] = (even << 8) & kHalves;
+  out[1] = (odd << 8) & kHalves;
+  out[2] = even & kHalves;
+  out[3] = odd & kHalves;
 }
 
 /// The same to bf16, times 2^-126.
@@ -79,11 +72,26 @@ FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t pair) {
 #endif
 }
 
+/// The same to bf16, times 2^-120; NaN gives NaN. bf16 has E4M3's bits and more, so they only have to be moved.
+FP4PA_FN std::uint32_t e4m3_to_bf16(std::uint32_t pair) {
+  const std::uint32_t spread = (pair & 0xffu) | ((pair & 0xff00u) << 8);
+  const std::uint32_t magnitude = spread & 0x007f007fu;
+  const std::uint32_t nan = (magnitude + 0x00010001u) & 0x00800080u;  // bit 7 of a half where the code is 0x7f
+  return ((spread & 0x00800080u) << 8) | (magnitude << 4) | (nan * 255u);
+}
+
+FP4PA_FN std::uint32_t byte_of(std::uint32_t word, int index) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, 0x4440 | index);
+#else
+  return (word >> (8 * index)) & 0xffu;
+#endif
+}
+
 /// Byte `index` of a word as an E8M0 scale. 2^-127 (code 0) becomes as good as 0; 0xFF becomes NaN by the stray last bit,
 /// which changes every other value by less than f32 can tell from rounding.
 FP4PA_FN float e8m0_to_f32(std::uint32_t word, int index) {
-  const std::uint32_t moved = index == 0 ? word << 23 : index == 1 ? word << 15 : index == 2 ? word << 7 : word >> 1;
-  return std::bit_cast<float>((moved & 0x7f800000u) | 1u);
+  return std::bit_cast<float>(byte_of(word, index) * 0x00800000u + 1u);
 }
 
 /// Byte `index` of two words as E8M0 scales in bf16; 2^-127 becomes 0 and NaN becomes infinity, see scale_bf16. Two bytes of
@@ -159,6 +167,9 @@ FP4PA_FN std::uint32_t pack_bf16(float low, float high) {
   return std::uint32_t{core::f32_to_bf16(low)} | std::uint32_t{core::f32_to_bf16(high)} << 16;
 #endif
 }
+
+FP4PA_FN std::uint16_t round_f16(float x) { return static_cast<std::uint16_t>(pack_f16(x, 0.0f)); }
+FP4PA_FN std::uint16_t round_bf16(float x) { return static_cast<std::uint16_t>(pack_bf16(x, 0.0f)); }
 
 /// What is left of low and high after packing them: the second term of a query.
 FP4PA_FN std::uint32_t pack_f16_rest(float low, float high, std::uint32_t packed) {

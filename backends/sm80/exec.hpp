@@ -3,6 +3,7 @@
 // Source of the instructions: PTX ISA 9.0, "cp.async", "ldmatrix", "movmatrix", "redux.sync".
 #pragma once
 
+#include <bit>
 #include <concepts>
 #include <cstdint>
 
@@ -74,7 +75,28 @@ class WarpExec {
   }
   template <class T>
   [[nodiscard]] __device__ __forceinline__ T load_global(const void* from) const {
-    return __ldg(static_cast<const T*>(from));
+    if constexpr (sizeof(T) == 16) {
+      return std::bit_cast<T>(__ldg(static_cast<const uint4*>(from)));
+    } else if constexpr (sizeof(T) == 8) {
+      return std::bit_cast<T>(__ldg(static_cast<const uint2*>(from)));
+    } else {
+      return __ldg(static_cast<const T*>(from));
+    }
+  }
+
+  /// x, of which the compiler knows nothing any more.
+  template <class T>
+  [[nodiscard]] __device__ __forceinline__ static T* opaque(T* x) {
+    asm volatile("" : "+l"(x));
+    return x;
+  }
+
+  /// from + a * b.
+  [[nodiscard]] __device__ __forceinline__ static const std::uint8_t* add_product(const std::uint8_t* from, std::uint32_t a,
+                                                                                  std::uint32_t b) {
+    const std::uint8_t* out;
+    asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(out) : "r"(a), "r"(b), "l"(from));
+    return out;
   }
 
   /// cp.async.cg: past the first-level cache, since no byte is read twice. With a source size of 0 nothing is read.
@@ -115,8 +137,7 @@ class WarpExec {
   /// d += a b, each a function from a lane to its registers.
   template <class Element, class D, class A, class B>
   __device__ __forceinline__ void multiply(D&& d, A&& a, B&& b) const {
-    auto& sum = d(lane_);
-    MmaM16N8K16Instruction<Element>::mma(sum, a(lane_), b(lane_), sum);
+    MmaM16N8K16Instruction<Element>::accumulate(d(lane_), a(lane_), b(lane_));
   }
 
  private:

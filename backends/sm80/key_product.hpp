@@ -5,7 +5,7 @@
 // a lane takes what one ldmatrix word gives it, and the query is laid out to match.
 //
 //   ldmatrix word of lane (g, t), octet o: key 8o + g, bytes 4t .. 4t+3 of a 16-byte chunk
-//   32 dims are four pairs of elements a lane, two a step; pair p's dims (pair_dim):
+//   32 dims are four pairs of elements a lane, two a step; pair p's dims (query_place is the inverse):
 //     E2M1    8t + p,  8t + p + 4       one chunk is 32 dims
 //     E4M3    16(p/2) + 4t + 2(p%2) + {0, 1}
 //     16-bit  8p + 2t + {0, 1}
@@ -18,19 +18,16 @@
 #include <cstdint>
 
 #include "backends/sm80/convert.hpp"
+#include "backends/sm80/scale_form.hpp"
 #include "core/atom/element.hpp"
 #include "core/simt/key_stream.hpp"
 #include "core/simt/query.hpp"
 
 namespace fp4pa::sm80 {
 
-using core::KvKind;
-
-/// NVFP4's operands are value * 2^-7: decoded at 2^-14, and the scale at 2^7, the most that keeps 448 in f16.
-inline constexpr int kNvfp4Log2 = -7;
-inline constexpr std::uint32_t kNvfp4ScaleUnit = 0x58005800u;  // 2^7 in both halves
-
 [[nodiscard]] FP4PA_FN constexpr bool key_is_bf16(KvKind kind) { return kind == KvKind::kBf16; }
+/// One E8M0 scale per block of 32 dims.
+[[nodiscard]] FP4PA_FN constexpr bool scales_blocks(KvKind kind) { return kind == KvKind::kMxfp4 || kind == KvKind::kMxfp8; }
 
 [[nodiscard]] FP4PA_FN constexpr core::QueryForm key_query_form(KvKind kind) {
   switch (kind) {
@@ -43,11 +40,15 @@ inline constexpr std::uint32_t kNvfp4ScaleUnit = 0x58005800u;  // 2^7 in both ha
   }
 }
 
-/// Dim, within 32, of half `half` of pair `p` of the lanes with lane % 4 == t.
-[[nodiscard]] FP4PA_FN constexpr int pair_dim(KvKind kind, int t, int p, int half) {
-  if (core::is_fp4(kind)) return 8 * t + p + 4 * half;
-  if (kind == KvKind::kFp8) return 16 * (p / 2) + 4 * t + 2 * (p % 2) + half;
-  return 8 * p + 2 * t + half;
+/// Where the pair of dims that begins at `dim`, within 32, stands in B: in the lanes with lane % 4 == thread.
+struct QueryPlace {
+  int thread;
+  int pair;
+};
+[[nodiscard]] FP4PA_FN constexpr QueryPlace query_place(KvKind kind, int dim) {
+  if (core::is_fp4(kind)) return {dim / 8, dim % 8};
+  if (core::is_e4m3(kind)) return {dim % 16 / 4, dim / 16 * 2 + dim % 4 / 2};
+  return {dim % 8 / 2, dim / 8};
 }
 
 /// Byte offset of row `row` of a tile of codes whose rows have `chunks` chunks, with the row's swizzle; chunk c is at
@@ -55,7 +56,8 @@ inline constexpr std::uint32_t kNvfp4ScaleUnit = 0x58005800u;  // 2^7 in both ha
 [[nodiscard]] FP4PA_FN constexpr int swizzle_bits(int row, int chunks) {
   // Eight rows that one ldmatrix phase reads fall into the eight 16-byte columns of shared memory, and so do two or four
   // rows read side by side: the row's bits, reversed.
-  const int reversed = ((row & 1) << 2) | (row & 2) | ((row >> 2) & 1);
+  const int low = row & 7;
+  const int reversed = ((low & 1) << 2) | (low & 2) | (low >> 2);
   return reversed & ((chunks < 8 ? chunks : 8) - 1);
 }
 [[nodiscard]] FP4PA_FN std::uint32_t row_offset(std::uint32_t tile, int row, int chunks) {
@@ -67,15 +69,11 @@ inline constexpr std::uint32_t kNvfp4ScaleUnit = 0x58005800u;  // 2^7 in both ha
 }
 
 /// Words of one chunk to operand pairs; `pairs` is what 32 dims of a row (or a column) become.
-template <KvKind kKind, bool kBf16>
+template <KvKind kKind>
 FP4PA_FN void decode_word(std::uint32_t word, int chunk, bool transposed, std::uint32_t (&pairs)[4]) {
   if constexpr (core::is_fp4(kKind)) {
-    if constexpr (kBf16) {
-      e2m1_to_bf16(word, pairs);
-    } else {
-      e2m1_to_f16(word, pairs);
-    }
-  } else if constexpr (kKind == KvKind::kFp8) {
+    e2m1_to_f16(word, pairs);
+  } else if constexpr (core::is_e4m3(kKind)) {
     // Transposed, the halves are two tokens and their bytes two dims.
     const std::uint32_t low = transposed ? (word & 0xffu) | ((word >> 8) & 0xff00u) : word & 0xffffu;
     const std::uint32_t high = transposed ? ((word >> 8) & 0xffu) | ((word >> 16) & 0xff00u) : word >> 16;
@@ -99,45 +97,59 @@ struct KeyProduct {
   template <KvKind kKind, class Stream, class Scores>
   FP4PA_FN static void multiply(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
                                 int terms, Scores& scores) {
-    FP4PA_UNROLL
-    for (int strip = 0; strip < kConfig.tile_keys / 32; ++strip) {
-      multiply_strip<kKind>(exec, stream, strip, query, registers, terms, scores);
+    // One loop for each, so that the common one does not ask block by block.
+    if (terms == 1) {
+      multiply_strips<kKind, 1>(exec, stream, query, registers, scores);
+    } else {
+      multiply_strips<kKind, 2>(exec, stream, query, registers, scores);
     }
   }
 
  private:
-  template <KvKind kKind>
-  static constexpr int kScaleWords = core::round_up_to(core::key_scale_bytes(kKind, kConfig.head_dim), 4) / 4;
+  template <KvKind kKind, int kTerms, class Stream, class Scores>
+  FP4PA_FN static void multiply_strips(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
+                                       Scores& scores) {
+    FP4PA_UNROLL
+    for (int strip = 0; strip < kConfig.tile_keys / 32; ++strip) {
+      multiply_strip<kKind, kTerms>(exec, stream, strip, query, registers, scores);
+    }
+  }
 
-  /// Scale words of the keys a lane needs: in A its rows g of octets 0 to 3.
-  template <KvKind kKind>
+  /// Scales of the keys a lane holds in A, row g of octets 0 to 3, for two blocks of dims; see scale_form.hpp.
   struct Scales {
-    std::uint32_t word[4][kScaleWords<kKind> > 0 ? kScaleWords<kKind> : 1];
+    std::uint32_t of[4][2];
   };
 
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static void load_scales(E& exec, const Stream& stream, int strip, int block, PerLane<Scales>& scales) {
+    const core::TileLayout layout = stream.layout();
+    exec.each_lane([&](Lane lane) {
+      const int half = kKind == KvKind::kNvfp4 ? lane.id % 4 / 2 * OperandScales::half_pitch(stream.head_dim()) : 0;
+      FP4PA_UNROLL
+      for (int o = 0; o < 4; ++o) {
+        const int key = strip * 32 + 8 * o + lane.id / 4;
+        const std::uint32_t at = stream.tile_offset() + layout.k_scales + key * layout.k_scale_pitch + 4 * (half + block);
+        const auto two = exec.template load_shared<std::uint64_t>(lane, at);
+        scales[lane].of[o][0] = static_cast<std::uint32_t>(two);
+        scales[lane].of[o][1] = static_cast<std::uint32_t>(two >> 32);
+      }
+    });
+  }
+
   /// 32 keys against all queries: two instructions' rows.
-  template <KvKind kKind, class Stream, class Scores>
+  template <KvKind kKind, int kTerms, class Stream, class Scores>
   FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, std::uint32_t query, const auto& registers,
-                                      int terms, Scores& scores) {
+                                      Scores& scores) {
     using Element = std::conditional_t<key_is_bf16(kKind), core::BF16, core::F16>;
     constexpr int kChunks = 4 / core::per_halfword(kKind);
     const core::TileLayout layout = stream.layout();
     const std::uint32_t tile = stream.tile_offset();
 
     PerLane<std::uint32_t> row;
-    PerLane<Scales<kKind>> scales;
+    PerLane<Scales> scales;
+    if constexpr (kKind == KvKind::kPerToken) load_scales<kKind>(exec, stream, strip, 0, scales);
     exec.each_lane([&](Lane lane) {
       row[lane] = row_offset(tile, strip * 32 + lane.id, layout.k_chunks);
-      FP4PA_UNROLL
-      for (int o = 0; o < 4; ++o) {
-        const int key = strip * 32 + 8 * o + lane.id / 4;
-        FP4PA_UNROLL
-        for (int w = 0; w < kScaleWords<kKind>; ++w) {
-          const std::uint32_t at = tile + layout.k_scales + key * layout.k_scale_pitch + 4 * w;
-          const bool there = kConfig.exact_head_dim || 4 * w < layout.k_scale_pitch;
-          scales[lane].word[o][w] = there ? exec.template load_shared<std::uint32_t>(lane, at) : 0;
-        }
-      }
       FP4PA_UNROLL
       for (int m = 0; m < 2; ++m) {
         FP4PA_UNROLL
@@ -151,6 +163,9 @@ struct KeyProduct {
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
       if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
+      if constexpr (scales_blocks(kKind) || kKind == KvKind::kNvfp4) {
+        if (block % 2 == 0) load_scales<kKind>(exec, stream, strip, block, scales);
+      }
       PerLane<std::uint32_t[4][4]> pairs;  // [octet][pair]
       FP4PA_UNROLL
       for (int chunk = 0; chunk < kChunks; ++chunk) {
@@ -159,18 +174,18 @@ struct KeyProduct {
                                          [&](Lane lane) -> auto& { return words[lane]; });
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
-          for (int o = 0; o < 4; ++o) decode_word<kKind, false>(words[lane][o], chunk, false, pairs[lane][o]);
+          for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, false, pairs[lane][o]);
         });
       }
       if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, block, pairs);
 
-      if constexpr (kKind == KvKind::kMxfp4) {
+      if constexpr (scales_blocks(kKind)) {
         PerLane<float[2][kRowTiles][4]> part;
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
           for (int i = 0; i < 2 * kRowTiles * 4; ++i) part[lane][i / (kRowTiles * 4)][i / 4 % kRowTiles][i % 4] = 0.0f;
         });
-        multiply_block<Element>(exec, stream, query, registers, terms, block, pairs,
+        multiply_block<Element, kTerms>(exec, stream, query, registers, block, pairs,
                                 [&](Lane lane, int m, int nt) -> auto& { return part[lane][m][nt]; });
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
@@ -178,13 +193,13 @@ struct KeyProduct {
             const int m = i / (kRowTiles * 4);
             const int nt = i / 4 % kRowTiles;
             const int v = i % 4;
-            const float s = e8m0_to_f32(scales[lane].word[2 * m + v / 2][block / 4], block % 4);
+            const float s = std::bit_cast<float>(scales[lane].of[2 * m + v / 2][block % 2]);
             float& sum = scores[lane][2 * strip + m][nt][v];
             sum = ::fmaf(s, part[lane][m][nt][v], sum);
           }
         });
       } else {
-        multiply_block<Element>(exec, stream, query, registers, terms, block, pairs, [&](Lane lane, int m, int nt) -> auto& {
+        multiply_block<Element, kTerms>(exec, stream, query, registers, block, pairs, [&](Lane lane, int m, int nt) -> auto& {
           return scores[lane][2 * strip + m][nt];
         });
       }
@@ -195,7 +210,7 @@ struct KeyProduct {
         for (int i = 0; i < 2 * kRowTiles * 4; ++i) {
           const int m = i / (kRowTiles * 4);
           const int v = i % 4;
-          scores[lane][2 * strip + m][i / 4 % kRowTiles][v] *= e8m0_to_f32(scales[lane].word[2 * m + v / 2][0], 0);
+          scores[lane][2 * strip + m][i / 4 % kRowTiles][v] *= std::bit_cast<float>(scales[lane].of[2 * m + v / 2][0]);
         }
       });
     }
@@ -203,13 +218,13 @@ struct KeyProduct {
 
   /// 32 decoded dims of 32 keys times the query, one term after the other.
   /// @param sum  from (lane, half of the strip, row tile) to four sums
-  template <class Element, class Stream, class Sum>
-  FP4PA_FN static void multiply_block(E& exec, const Stream& stream, std::uint32_t query, const auto& registers, int terms,
-                                      int block, PerLane<std::uint32_t[4][4]>& pairs, Sum&& sum) {
+  template <class Element, int kTerms, class Stream, class Sum>
+  FP4PA_FN static void multiply_block(E& exec, const Stream& stream, std::uint32_t query, const auto& registers, int block,
+                                      PerLane<std::uint32_t[4][4]>& pairs, Sum&& sum) {
     PerLane<std::uint32_t[kRowTiles][4]> q;
     exec.each_lane([&](Lane lane) { Shim::query_block(exec, lane, query, registers[lane], block, stream.head_dim(), q[lane]); });
     multiply_term<Element>(exec, pairs, q, sum);
-    if (terms > 1) {
+    if constexpr (kTerms > 1) {
       exec.each_lane([&](Lane lane) { Shim::second_term(exec, lane, query, block, stream.head_dim(), q[lane]); });
       multiply_term<Element>(exec, pairs, q, sum);
     }
@@ -243,16 +258,12 @@ struct KeyProduct {
   }
 
   /// A lane's eight dims of a block are half of a group of 16.
-  FP4PA_FN static void scale_pairs(E& exec, const PerLane<Scales<KvKind::kNvfp4>>& scales, int block,
-                                   PerLane<std::uint32_t[4][4]>& pairs) {
+  FP4PA_FN static void scale_pairs(E& exec, const PerLane<Scales>& scales, int block, PerLane<std::uint32_t[4][4]>& pairs) {
     exec.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int o = 0; o < 4; ++o) {
-        const std::uint32_t two = scales[lane].word[o][block / 2] >> (16 * (block % 2));
-        const std::uint32_t sf = (lane.id % 4 < 2 ? two : two >> 8) & 0x7fu;
-        const std::uint32_t factor = multiply_f16(e4m3_to_f16(sf | sf << 8), kNvfp4ScaleUnit);
         FP4PA_UNROLL
-        for (int p = 0; p < 4; ++p) pairs[lane][o][p] = multiply_f16(pairs[lane][o][p], factor);
+        for (int p = 0; p < 4; ++p) pairs[lane][o][p] = multiply_f16(pairs[lane][o][p], scales[lane].of[o][block % 2]);
       }
     });
   }

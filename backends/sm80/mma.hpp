@@ -40,6 +40,23 @@ struct MmaM16N8K16Instruction {
             "f"(c[3]));
     }
   }
+
+  /// d += a b, in the registers of d: where paths of a kernel meet, a sum then needs not be moved.
+  __device__ __forceinline__ static void accumulate(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+    if constexpr (!kHasMmaM16N8K16) {
+      fp4pa_mma_m16n8k16_needs_target_sm_80();
+    } else if constexpr (std::same_as<Element, core::F16>) {
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    } else {
+      asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    }
+  }
 };
 
 static_assert(core::AtomInstruction<MmaM16N8K16Instruction<core::F16>>);

@@ -7,6 +7,7 @@
 
 #include "backends/sm80/atoms.hpp"
 #include "backends/sm80/key_product.hpp"
+#include "backends/sm80/query_pairs.hpp"
 #include "backends/sm80/value_product.hpp"
 #include "core/simt/tile_backend.hpp"
 
@@ -31,8 +32,16 @@ struct Shim {
   static constexpr bool kQueryInRegisters = kConfig.exact_head_dim && kQueryWords <= 16 && core::is_fp4(kConfig.k[0]);
   using QueryRegisters = std::uint32_t[kQueryInRegisters ? kBlocks : 1][kConfig.row_tiles][4];
 
+  using ScaleForm = OperandScales;
+  /// What exp2_minus leaves is 2^14 P, in the middle of f16's range.
+  static constexpr int kProbabilityLog2 = sm80::kProbabilityLog2;
+
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
+  FP4PA_FN static int token_of_slot(int slot) { return slot; }
+  static constexpr int kTokenAlignment = core::kScalePiece;
   FP4PA_FN static float exp2(float x) { return exp2_fast(x); }
+  FP4PA_FN static std::uint16_t to_f16(float x) { return round_f16(x); }
+  FP4PA_FN static std::uint16_t to_bf16(float x) { return round_bf16(x); }
   FP4PA_FN static core::QueryForm query_form(KvKind kind) { return key_query_form(kind); }
   FP4PA_FN static int dim_order(KvKind kind) { return core::per_halfword(kind); }
   FP4PA_FN static int output_dim(int order, int m, int lane, int v) { return value_output_dim(order, m, lane, v); }
@@ -50,23 +59,30 @@ struct Shim {
                                        int head_dim, float multiplier, int terms) {
     exec.each_lane([&](Lane lane) {
       for (int i = lane.id; i < head_dim / 2; i += Exec::kLanes) {
-        const int block = i / 16;
-        const int t = i / 4 % 4;
-        const int p = i % 4;
-        const auto element = [&](int half) {
-          const int dim = block * core::kDimBlock + pair_dim(kind, t, p, half);
-          return exec.template load_shared<float>(lane, scratch + 4 * dim) * multiplier;
-        };
-        const float low = element(0);
-        const float high = element(1);
-        const std::uint32_t word = key_is_bf16(kind) ? pack_bf16(low, high) : pack_f16(low, high);
-        const std::uint32_t at = query_address(query, head_dim, row / 8, block, row % 8 * 4 + t) + 4 * p;
-        exec.template store_shared<std::uint32_t>(lane, at, word);
-        if (terms == 1) continue;
-        const std::uint32_t rest = key_is_bf16(kind) ? pack_bf16_rest(low, high, word) : pack_f16_rest(low, high, word);
-        exec.template store_shared<std::uint32_t>(lane, at + term_bytes(head_dim), rest);
+        const int dim = pair_first_dim(kind, i);
+        const auto element = [&](int d) { return exec.template load_shared<float>(lane, scratch + 4 * d) * multiplier; };
+        store_query_pair(exec, lane, kind, query, row, dim, head_dim, element(dim), element(dim + pair_distance(kind)), terms);
       }
     });
+  }
+  /// The same of a row that lies in registers: lane l holds dims base + 4l .. base + 4l + 3.
+  static constexpr bool kStoresQuads = true;
+  FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int head_dim,
+                                         const PerLane<float[4]>& quad, int terms) {
+    each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
+      store_query_pair(exec, lane, kind, query, row, dim, head_dim, low, high, terms);
+    });
+  }
+  FP4PA_FN static void store_query_pair(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int dim,
+                                        int head_dim, float low, float high, int terms) {
+    const QueryPlace place = query_place(kind, dim % core::kDimBlock);
+    const std::uint32_t at =
+        query_address(query, head_dim, row / 8, dim / core::kDimBlock, row % 8 * 4 + place.thread) + 4 * place.pair;
+    const std::uint32_t word = key_is_bf16(kind) ? pack_bf16(low, high) : pack_f16(low, high);
+    exec.template store_shared<std::uint32_t>(lane, at, word);
+    if (terms == 1) return;
+    const std::uint32_t rest = key_is_bf16(kind) ? pack_bf16_rest(low, high, word) : pack_f16_rest(low, high, word);
+    exec.template store_shared<std::uint32_t>(lane, at + term_bytes(head_dim), rest);
   }
 
   FP4PA_FN static void load_query_registers(Exec& exec, std::uint32_t query, int head_dim,

@@ -5,31 +5,29 @@
 // the order of an output's dims (output_dim) is settled at the store. P comes out of the first product as
 // accumulators with tokens along the rows; rounded to 16 bits, one movmatrix per eight tokens makes B of it.
 //
-//   E2M1, E8M0 along head_dim   P and V in bf16, whose range holds P times any scale; the scale of a block of 32 dims is
-//                               multiplied into P. P is raised by a power of two, held in the output's unit, that keeps sums
-//                               of decoded codes (2^-126) in range: it is chosen from the first tile's largest scale
-//                               and again only if a later one is 2^24 times as large.
-//   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (key_product.hpp)
+//   E8M0 along head_dim         f16; the scale of a block of 32 dims is multiplied into P, relative to the output's unit. Scales
+//                               far apart are left to f32, see within_window
+//   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (scale_form.hpp)
 //   E2M1, scales along tokens   f16; the f32 sum of 16 tokens is multiplied by the scale of its column
 //   E4M3, f16, bf16             as they are
-// P in f16 is raised by 2^14: what is 2^-38 of a row's largest probability is the least that counts.
+// Probabilities come raised by 2^14 (kProbabilityLog2), so that in f16 what is 2^-38 of a row's largest is the least that counts.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "backends/sm80/key_product.hpp"
 
 namespace fp4pa::sm80 {
 
-inline constexpr int kProbabilityF16Log2 = 14;
+inline constexpr int kProbabilityLog2 = 14;
 
-/// Values whose block scales are multiplied into P in bf16.
+/// Values whose block scales are multiplied into P.
 [[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
-  return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken;
+  return scales_blocks(kind) || kind == KvKind::kPerToken;
 }
-[[nodiscard]] FP4PA_FN constexpr bool value_is_bf16(KvKind kind) {
-  return scales_probability(kind) || kind == KvKind::kBf16;
-}
+/// What values decoded to f16 are multiplied by, as a power of two.
+[[nodiscard]] FP4PA_FN constexpr int decoded_f16_log2(KvKind kind) { return core::is_fp4(kind) ? kE2m1F16Log2 : 0; }
 
 /// Dim, within 32, of accumulator v of dim tile m, for values with `order` elements in 16 bits (0: nothing there yet).
 [[nodiscard]] FP4PA_FN constexpr int value_output_dim(int order, int m, int lane, int v) {
@@ -54,88 +52,213 @@ struct ValueProduct {
   template <KvKind kKind, class Backend, class Stream, class Scores>
   FP4PA_FN static void multiply(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                 typename Backend::Output& output) {
-    const float raise = choose_unit<kKind>(exec, backend, stream, output);
-    backend.adopt_order(output, core::per_halfword(kKind));
-    FP4PA_UNROLL
-    for (int strip = 0; strip < kStrips; ++strip) {
-      multiply_strip<kKind>(exec, stream, strip, p, raise, output.value);
+    if constexpr (scales_probability(kKind)) {
+      if (!within_window<kKind>(exec, stream, output)) {
+        backend.adopt_order(output, core::per_halfword(kKind));
+        move_window<kKind>(exec, backend, stream, output);
+        add_outside<kKind>(exec, backend, stream, p, output);
+      }
+      multiply_strips<kKind>(exec, backend, stream, p, output);
+    } else {
+      constexpr int kLog2 = kKind == KvKind::kNvfp4 ? -kNvfp4Log2 - kProbabilityLog2
+                            : core::along_tokens(kKind) ? 0
+                                                        : -kProbabilityLog2;
+      backend.set_unit(output, kKind == KvKind::kBf16 ? 1.0f : stream.v_global(), kLog2);
+      multiply_strips<kKind>(exec, backend, stream, p, output);
     }
   }
 
  private:
-  template <KvKind kKind>
-  static constexpr int kScaleWords = core::round_up_to(core::key_scale_bytes(kKind, kConfig.head_dim), 4) / 4;
-  template <KvKind kKind>
-  static constexpr int kWordRoom = kScaleWords<kKind> > 0 ? kScaleWords<kKind> : 1;
-
-  /// Sets the output's unit for this format; returns what probabilities are to be multiplied by.
-  template <KvKind kKind, class Backend, class Stream>
-  FP4PA_FN static float choose_unit(E& exec, const Backend& backend, const Stream& stream,
-                                    typename Backend::Output& output) {
-    const float global = stream.segment().v.global(stream.kv_head());
-    if constexpr (kKind == KvKind::kBf16) {
-      backend.set_unit(output, 1.0f, 0);
-      return 1.0f;
-    } else if constexpr (!scales_probability(kKind)) {
-      const int log2 = kKind == KvKind::kNvfp4 ? -kNvfp4Log2 - kProbabilityF16Log2
-                       : core::along_tokens(kKind) ? 0
-                                                   : -kProbabilityF16Log2;
-      backend.set_unit(output, global, log2);
-      return static_cast<float>(1 << kProbabilityF16Log2);
-    } else {
-      const int largest = largest_scale<kKind>(exec, stream);
-      int raise = -kE2m1Bf16Log2 - output.unit_log2;
-      if (output.unit != 1.0f || largest + raise > 124) {
-        raise = 100 - largest;
-        raise = raise > 126 ? 126 : raise;
-        backend.set_unit(output, 1.0f, -kE2m1Bf16Log2 - raise);
-      }
-      return core::exp2_exact(raise);
+  template <KvKind kKind, class Backend, class Stream, class Scores>
+  FP4PA_FN static void multiply_strips(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
+                                       typename Backend::Output& output) {
+    backend.adopt_order(output, core::per_halfword(kKind));
+    FP4PA_UNROLL
+    for (int strip = 0; strip < kStrips; ++strip) {
+      multiply_strip<kKind>(exec, stream, strip, p, output.unit_log2, output.value);
     }
   }
 
-  /// log2 of the tile's largest E8M0 scale of V, NaN counting as the largest there is.
-  template <KvKind kKind, class Stream>
-  FP4PA_FN static int largest_scale(E& exec, const Stream& stream) {
-    const core::TileLayout layout = stream.layout();
-    PerLane<std::uint32_t> largest;
+  // E8M0 scales. With `top` the byte of the largest scale that the output's unit is made for, P * 2^14 is multiplied by
+  // 2^(byte - top + 1) in f16: at most 2^15, and the factor is a normal number for the kWindow binades below. The unit is then
+  // 2^(top - 128), less for values that are not decoded times 2^-14. What lies outside of the window is added in f32, one product at a time, and its factors are set to 0 for the
+  // matrix instructions: rare, and exact. Byte 0, 2^-127, counts as 0 everywhere.
+
+  static constexpr int kWindow = 15;
+  static constexpr int kRoom = 3;  // of a new window, for larger scales in later tiles
+  template <KvKind kKind>
+  static constexpr int kUnitOfTop = 128 + decoded_f16_log2(kKind) - kE2m1F16Log2;
+  template <KvKind kKind>
+  [[nodiscard]] FP4PA_FN static int top_of(int unit_log2) {
+    return unit_log2 + kUnitOfTop<kKind>;
+  }
+
+  template <KvKind kKind, class Stream, class Output>
+  [[nodiscard]] FP4PA_FN static bool within_window(E& exec, const Stream& stream, const Output& output) {
+    const int top = top_of<kKind>(output.unit_log2);
+    // Halves of 16 bits: a difference below zero shows in the half's sign. A borrow comes only from such a half.
+    const std::uint32_t high = static_cast<std::uint32_t>(top) * 0x00010001u;
+    const std::uint32_t low = static_cast<std::uint32_t>(top - kWindow) * 0x00010001u;
+    const bool outside = exec.any([&](Lane lane) {
+      std::uint32_t signs = 0;
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
+        const std::uint32_t even = word & 0x00ff00ffu;
+        const std::uint32_t odd = (word >> 8) & 0x00ff00ffu;
+        // Bytes that are no scales count for nothing.
+        signs |= ((high - even) | (even - low)) & (bytes >= 3 ? 0xffffffffu : 0xffffu);
+        signs |= ((high - odd) | (odd - low)) & (bytes >= 4 ? 0xffffffffu : bytes >= 2 ? 0xffffu : 0u);
+      });
+      return (signs & 0x80008000u) != 0;
+    });
+    return !outside && output.unit == 1.0f && top < 255;
+  }
+
+  [[nodiscard]] FP4PA_FN static bool is_inside(int byte, int top) { return byte <= top && byte >= top - kWindow && byte != 0; }
+
+  /// Moves the window to the tile's largest scales where they are outside of it, and takes the others out of the tile.
+  template <KvKind kKind, class Backend, class Stream>
+  FP4PA_FN static void move_window(E& exec, const Backend& backend, const Stream& stream, typename Backend::Output& output) {
+    PerLane<std::uint32_t> mine;
     exec.each_lane([&](Lane lane) {
-      largest[lane] = 0;
-      FP4PA_UNROLL
-      for (int strip = 0; strip < kStrips; ++strip) {
+      mine[lane] = 0;
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
         FP4PA_UNROLL
-        for (int w = 0; w < kScaleWords<kKind>; ++w) {
-          if (!kConfig.exact_head_dim && 4 * w >= layout.v_scale_pitch) continue;
-          const std::uint32_t word = scale_word(exec, lane, stream, layout, strip * 32 + lane.id, w);
-          FP4PA_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            const std::uint32_t byte = (word >> (8 * i)) & 0xffu;
-            largest[lane] = byte > largest[lane] ? byte : largest[lane];
-          }
+        for (int i = 0; i < 4; ++i) {
+          const std::uint32_t byte = byte_of(word, i);
+          if (i < bytes && byte != 255 && byte > mine[lane]) mine[lane] = byte;
+        }
+      });
+    });
+    const int largest = static_cast<int>(exec.reduce_max(mine));
+    const int now = top_of<kKind>(output.unit_log2);
+    if (output.unit != 1.0f || now > 254 || now <= kWindow || (largest != 0 && (largest > now || largest < now - kWindow))) {
+      int top = largest + kRoom;
+      top = top > 254 ? 254 : top <= kWindow ? kWindow + 1 : top;
+      // Down only as far as what is there stays finite.
+      if (output.unit != 1.0f || top - kUnitOfTop<kKind> >= output.unit_floor) {
+        backend.set_unit(output, 1.0f, top - kUnitOfTop<kKind>);
+      }
+    }
+    const int top = top_of<kKind>(output.unit_log2);
+    stream.team_barrier();
+    exec.each_lane([&](Lane lane) {
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int key, int first, int bytes) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (i >= bytes) continue;
+          const int byte = static_cast<int>(byte_of(word, i));
+          const int at = OperandScales::value_offset(kKind, stream.head_dim(), key / 32, first + i, key % 8 / 2) +
+                         key / 8 % 4 * 4 + key % 2 * 2;
+          exec.template store_shared<std::uint16_t>(lane, stream.tile_offset() + stream.layout().v_scales + at,
+                                                    static_cast<std::uint16_t>(is_inside(byte, top) ? byte : top - kWindow - 1));
+        }
+      });
+    });
+    stream.team_barrier();
+  }
+
+  /// What the window leaves out, NaN included. P goes through the warp's scratch, key by key.
+  template <KvKind kKind, class Backend, class Stream, class Scores>
+  FP4PA_FN static void add_outside(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
+                                   typename Backend::Output& output) {
+    const core::TileLayout layout = stream.layout();
+    const std::uint32_t scratch = backend.scratch_offset();
+    const int top = top_of<kKind>(output.unit_log2);
+    const int count = OperandScales::count(kKind, stream.head_dim());
+    const bool any = exec.any([&](Lane lane) {
+      bool mine = false;
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int byte = static_cast<int>(byte_of(word, i));
+          mine = mine || (i < bytes && byte != 0 && (byte == 255 || !is_inside(byte, top)));
+        }
+      });
+      return mine;
+    });
+    if (!any) return;  // keys that do not exist, and no others
+    FP4PA_UNROLL
+    for (int i = 0; i < kStrips * kRowTiles; ++i) {
+      const int strip = i / kRowTiles;
+      const int nt = i % kRowTiles;
+      exec.warp_barrier();
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int j = 0; j < 8; ++j) {
+          const int key = 16 * (j / 4) + lane.id / 4 + j % 4 / 2 * 8;
+          exec.template store_shared<float>(lane, scratch + 4 * (8 * key + lane.id % 4 * 2 + j % 2),
+                                            p[lane][2 * strip + j / 4][nt][j % 4]);
+        }
+      });
+      exec.warp_barrier();
+      FP4PA_NO_UNROLL
+      for (int k = 0; k < 32; ++k) {
+        const int key = strip * 32 + k;
+        FP4PA_UNROLL
+        for (int block = 0; block < kBlocks; ++block) {
+          if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
+          exec.each_lane([&](Lane lane) {
+            const int index = count == 1 ? 0 : block;
+            const int byte = exec.template load_shared<std::uint8_t>(
+                lane, stream.tile_offset() + layout.v_scales + OperandScales::raw_offset(kKind, stream.head_dim(), key) + index);
+            if (byte == 0 || (byte != 255 && is_inside(byte, top))) return;
+            const int log2 = byte - 127 - output.unit_log2 - kProbabilityLog2 - decoded_f16_log2(kKind);
+            const float scale = byte == 255 ? std::numeric_limits<float>::quiet_NaN() : log2 < -126 ? 0.0f : core::exp2_exact(log2);
+            const std::uint32_t row = row_offset(stream.tile_offset() + layout.v_codes, key, layout.v_chunks);
+            std::uint32_t values[4];  // of this lane's dims of the block, in the lower halves
+            if constexpr (core::is_e4m3(kKind)) {
+              FP4PA_UNROLL
+              for (int m = 0; m < 2; ++m) {
+                const auto codes = exec.template load_shared<std::uint16_t>(lane, chunk_offset(row, 2 * block + m) + lane.id / 4 * 2);
+                values[2 * m] = e4m3_to_f16(codes);
+                values[2 * m + 1] = values[2 * m] >> 16;
+              }
+            } else {
+              e2m1_to_f16(exec.template load_shared<std::uint16_t>(lane, chunk_offset(row, block) + lane.id / 4 * 2), values);
+            }
+            FP4PA_UNROLL
+            for (int v = 0; v < 8; ++v) {
+              const int dim = v / 2;
+              const float weight =
+                  exec.template load_shared<float>(lane, scratch + 4 * (8 * k + lane.id % 4 * 2 + v % 2)) * scale;
+              float& sum = output.value[lane][2 * block + dim / 2][nt][dim % 2 * 2 + v % 2];
+              sum = ::fmaf(weight, core::f16_to_f32(static_cast<std::uint16_t>(values[dim])), sum);
+            }
+          });
         }
       }
-    });
-    const int byte = static_cast<int>(exec.reduce_max(largest));
-    return (byte < 254 ? byte : 254) - 127;
+    }
   }
 
-  template <class Stream>
-  FP4PA_FN static std::uint32_t scale_word(E& exec, Lane lane, const Stream& stream, const core::TileLayout& layout,
-                                           int key, int w) {
-    return exec.template load_shared<std::uint32_t>(
-        lane, stream.tile_offset() + layout.v_scales + key * layout.v_scale_pitch + 4 * w);
+  /// Calls f(word, key, index of its first scale, scales in it) for the scale words of the keys that are this lane's.
+  template <KvKind kKind, class Stream, class F>
+  FP4PA_FN static void each_raw_word(E& exec, Lane lane, const Stream& stream, F&& f) {
+    constexpr int kWords = OperandScales::raw_bytes(kKind, kConfig.head_dim) / 4;
+    const int count = OperandScales::count(kKind, stream.head_dim());
+    FP4PA_UNROLL
+    for (int strip = 0; strip < kStrips; ++strip) {
+      FP4PA_UNROLL
+      for (int w = 0; w < kWords; ++w) {
+        if (4 * w >= count) continue;
+        const int key = strip * 32 + lane.id;
+        const int at = OperandScales::raw_offset(kKind, stream.head_dim(), key) + 4 * w;
+        f(exec.template load_shared<std::uint32_t>(lane, stream.tile_offset() + stream.layout().v_scales + at), key, 4 * w,
+          count - 4 * w);
+      }
+    }
   }
 
-  /// Words of the tokens whose probabilities a lane holds in B: 2t and 2t + 1 of octets 0 to 3.
-  template <KvKind kKind>
-  struct Scales {
-    std::uint32_t word[4][2][kWordRoom<kKind>];
-  };
+  /// Scales of a block of dims, of the tokens whose probabilities a lane holds in B: 2t and 2t + 1 of octets 0 to 3.
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static void load_scales(E& exec, Lane lane, const Stream& stream, int strip, int index,
+                                   std::uint32_t (&scales)[4]) {
+    const int at = OperandScales::value_offset(kKind, stream.head_dim(), strip, index, lane.id % 4);
+    exec.load_shared_16(lane, stream.tile_offset() + stream.layout().v_scales + at, scales);
+  }
 
   template <KvKind kKind, class Stream, class Scores, class Values>
-  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, float raise,
-                                      Values& output) {
-    constexpr bool kBf16 = value_is_bf16(kKind);
+  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, int unit_log2, Values& output) {
+    constexpr bool kBf16 = kKind == KvKind::kBf16;
     using Element = std::conditional_t<kBf16, core::BF16, core::F16>;
     constexpr int kChunks = 4 / core::per_halfword(kKind);
     const core::TileLayout layout = stream.layout();
@@ -143,7 +266,6 @@ struct ValueProduct {
 
     PerLane<std::uint32_t[4][kRowTiles]> weight;  // [octet]: P of tokens 2t, 2t+1 of query g
     PerLane<std::uint32_t> row;
-    PerLane<Scales<kKind>> scales;
     exec.each_lane([&](Lane lane) {
       row[lane] = row_offset(tile, strip * 32 + lane.id, layout.v_chunks);
       FP4PA_UNROLL
@@ -151,16 +273,9 @@ struct ValueProduct {
         FP4PA_UNROLL
         for (int nt = 0; nt < kRowTiles; ++nt) {
           const auto& pair = p[lane][2 * strip + o / 2][nt];
-          const float first = pair[o % 2 * 2] * raise;
-          const float second = pair[o % 2 * 2 + 1] * raise;
+          const float first = pair[o % 2 * 2];
+          const float second = pair[o % 2 * 2 + 1];
           weight[lane][o][nt] = kBf16 ? pack_bf16(first, second) : pack_f16(first, second);
-        }
-        FP4PA_UNROLL
-        for (int i = 0; i < 2 * kScaleWords<kKind>; ++i) {
-          const int w = i / 2;
-          const int key = strip * 32 + 8 * o + 2 * (lane.id % 4) + i % 2;
-          const bool there = kConfig.exact_head_dim || 4 * w < layout.v_scale_pitch;
-          scales[lane].word[o][i % 2][w] = there ? scale_word(exec, lane, stream, layout, key, w) : 0;
         }
       }
     });
@@ -171,7 +286,7 @@ struct ValueProduct {
         exec.transpose([&](Lane lane) -> auto& { return weight[lane][o][nt]; });
       }
     }
-    if constexpr (kKind == KvKind::kPerToken) scale_weights<kKind>(exec, scales, 0, weight, weight);
+    if constexpr (kKind == KvKind::kPerToken) scale_weights<kKind>(exec, stream, strip, 0, unit_log2, weight, weight);
 
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
@@ -184,14 +299,14 @@ struct ValueProduct {
                                         [&](Lane lane) -> auto& { return words[lane]; });
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
-          for (int o = 0; o < 4; ++o) decode_word<kKind, kBf16>(words[lane][o], chunk, true, pairs[lane][o]);
+          for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, true, pairs[lane][o]);
         });
       }
-      if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, block, pairs);
+      if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, stream, strip, block, pairs);
 
       PerLane<std::uint32_t[4][kRowTiles]> scaled;
-      if constexpr (kKind == KvKind::kMxfp4) {
-        scale_weights<kKind>(exec, scales, block, weight, scaled);
+      if constexpr (scales_blocks(kKind)) {
+        scale_weights<kKind>(exec, stream, strip, block, unit_log2, weight, scaled);
       } else {
         scaled = weight;
       }
@@ -250,35 +365,35 @@ struct ValueProduct {
     }
   }
 
-  /// Probabilities times the E8M0 scales of one block of dims.
-  template <KvKind kKind, class Weights>
-  FP4PA_FN static void scale_weights(E& exec, const PerLane<Scales<kKind>>& scales, int block, const Weights& weight,
+  /// Probabilities times the E8M0 scales of one block of dims. A pair of bytes becomes a pair of numbers in one operation: they
+  /// are shifted to the place of the exponent, and moved to f16's bias and the output's unit by a sum.
+  template <KvKind kKind, class Stream, class Weights>
+  FP4PA_FN static void scale_weights(E& exec, const Stream& stream, int strip, int block, int unit_log2, const Weights& weight,
                                      Weights& scaled) {
+    const std::uint32_t bias = static_cast<std::uint32_t>(16 - top_of<kKind>(unit_log2)) * 0x04000400u;
     exec.each_lane([&](Lane lane) {
+      std::uint32_t scales[4];
+      load_scales<kKind>(exec, lane, stream, strip, block, scales);
       FP4PA_UNROLL
       for (int o = 0; o < 4; ++o) {
-        const auto& word = scales[lane].word[o];
-        const std::uint32_t scale = e8m0_to_bf16(word[0][block / 4], word[1][block / 4], block % 4);
         FP4PA_UNROLL
-        for (int nt = 0; nt < kRowTiles; ++nt) scaled[lane][o][nt] = scale_bf16(weight[lane][o][nt], scale);
+        for (int nt = 0; nt < kRowTiles; ++nt) {
+          scaled[lane][o][nt] = multiply_f16(weight[lane][o][nt], scales[o] * 1024u + bias);
+        }
       }
     });
   }
 
   /// Values times the E4M3 scales of their group of 16 dims, which is the same for all four dims of a lane.
-  FP4PA_FN static void scale_pairs(E& exec, const PerLane<Scales<KvKind::kNvfp4>>& scales, int block,
-                                   PerLane<std::uint32_t[4][4]>& pairs) {
+  template <class Stream>
+  FP4PA_FN static void scale_pairs(E& exec, const Stream& stream, int strip, int block, PerLane<std::uint32_t[4][4]>& pairs) {
     exec.each_lane([&](Lane lane) {
+      std::uint32_t scales[4];
+      load_scales<KvKind::kNvfp4>(exec, lane, stream, strip, 2 * block + lane.id / 16, scales);
       FP4PA_UNROLL
       for (int o = 0; o < 4; ++o) {
-        const int shift = 16 * (block % 2);
-        const std::uint32_t first = scales[lane].word[o][0][block / 2] >> shift;
-        const std::uint32_t second = scales[lane].word[o][1][block / 2] >> shift;
-        const int group = lane.id / 16 * 8;
-        const std::uint32_t sf = ((first >> group) & 0x7fu) | ((second >> group) & 0x7fu) << 8;
-        const std::uint32_t factor = multiply_f16(e4m3_to_f16(sf), kNvfp4ScaleUnit);
         FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) pairs[lane][o][i] = multiply_f16(pairs[lane][o][i], factor);
+        for (int i = 0; i < 4; ++i) pairs[lane][o][i] = multiply_f16(pairs[lane][o][i], scales[o]);
       }
     });
   }

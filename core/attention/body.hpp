@@ -10,12 +10,11 @@
 // operand is A and which is B - is behind the concept; what differs between calls - masks, softcap, sinks - is here once.
 #pragma once
 
-#include <cmath>
-
 #include "core/attention/params.hpp"
 #include "core/attention/row_map.hpp"
 #include "core/attention/softmax_state.hpp"
 #include "core/attention/tile_backend.hpp"
+#include "core/math.hpp"
 #include "core/schedule/work.hpp"
 
 namespace fp4pa::core {
@@ -33,7 +32,7 @@ template <TileBackend B>
 FP4PA_FN void adjust_scores(B& b, const AttentionParams& p, const RowMap& rows, typename B::Scores& scores) {
   if (p.softcap_log2 > 0.0f) {
     const float cap = p.softcap_log2;
-    b.each_score(scores, [cap](float& score, std::int32_t, std::int32_t) { score = cap * ::tanhf(score / cap); });
+    b.each_score(scores, [cap](float& score, std::int32_t, std::int32_t) { score = cap * math::tanh(score / cap); });
   }
   if (p.alibi_slopes != nullptr) {
     b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
@@ -47,10 +46,18 @@ FP4PA_FN void adjust_scores(B& b, const AttentionParams& p, const RowMap& rows, 
 /// Keys that a row must not see, and keys past the end of the sequence, become -inf.
 template <TileBackend B>
 FP4PA_FN void mask_scores(B& b, const AttentionParams& p, const RowMap& rows, KeyRange keys, typename B::Scores& scores) {
+  // Rows that do not exist are computed on zeros and dropped at the store; they need no mask of their own and take row 0's.
+  const auto existing = [&](std::int32_t row) { return row < rows.num_rows ? row : 0; };
+  if (p.tree_mask != nullptr) {
+    b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
+      if (key >= keys.end || !RowMask(p, rows, existing(row)).sees(key)) score = kMinusInf;
+    });
+    return;
+  }
+  // Without a branch, so that a compiler keeps a row's range for all its keys.
   b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
-    // Rows that do not exist are computed on zeros and dropped at the store; they need no mask of their own.
-    const bool visible = key < keys.end && (row >= rows.num_rows || RowMask(p, rows, row).sees(key));
-    if (!visible) score = kMinusInf;
+    const KeyRange seen = visible_range(p, rows, existing(row));
+    score = ((key >= seen.begin) & (key < seen.end) & (key < keys.end)) ? score : kMinusInf;
   });
 }
 
@@ -71,14 +78,16 @@ template <std::int32_t S, TileBackend B>
 FP4PA_FN void attend_segment(B& b, const AttentionParams& p, const RowMap& rows, const WorkItem& item, KeyRange range,
                              RunningState<B>& state) {
   if (range.empty()) return;
+  const KeyRange clear = all_visible_keys(p, rows);
+  const bool adjusts = p.softcap_log2 > 0.0f || p.alibi_slopes != nullptr;
   auto stream = b.template open<S>(rows, item, range);
   while (!stream.done()) {
     const KeyRange keys = stream.keys();
     stream.wait();
     auto scores = b.multiply_query_key(stream);
-    adjust_scores(b, p, rows, scores);
+    if (adjusts) adjust_scores(b, p, rows, scores);
     const bool full = keys.end - keys.begin == B::kTileKeys;
-    if (!full || !all_visible(p, rows, keys.begin, keys.end)) mask_scores(b, p, rows, keys, scores);
+    if (!full || !clear.contains(keys)) mask_scores(b, p, rows, keys, scores);
     online_softmax(b, scores, state);
     b.multiply_probability_value(stream, scores, state.output);
     stream.release();

@@ -42,27 +42,39 @@ struct RowMap {
   [[nodiscard]] FP4PA_FN std::int32_t position(std::int32_t r) const { return kv_len - q_len + query(r); }
 };
 
-/// The keys a row may see: [begin, end), and among its sequence's queries only those of `tree` (all when there is no tree).
-struct RowMask {
+/// A half-open range of key positions of one sequence.
+struct KeyRange {
   std::int32_t begin;
   std::int32_t end;
+  [[nodiscard]] FP4PA_FN constexpr bool empty() const { return end <= begin; }
+  [[nodiscard]] FP4PA_FN constexpr bool contains(KeyRange r) const { return r.begin >= begin && r.end <= end; }
+};
+
+/// The keys that the causal rule and the sliding window leave to a row.
+[[nodiscard]] FP4PA_FN KeyRange visible_range(const AttentionParams& p, const RowMap& rows, std::int32_t r) {
+  const std::int32_t next = rows.position(r) + 1;
+  return {p.sliding_window > 0 ? next - p.sliding_window : 0, p.causal ? next : rows.kv_len};
+}
+
+/// The keys a row may see: a range, and among its sequence's queries only those of `tree` (all when there is no tree).
+struct RowMask {
+  KeyRange range;
   std::int32_t tree_begin;  // key position of query 0
   std::uint64_t tree;
   bool has_tree;
 
   FP4PA_FN RowMask(const AttentionParams& p, const RowMap& rows, std::int32_t r)
-      : begin(0), end(rows.kv_len), tree_begin(rows.kv_len - rows.q_len), tree(0), has_tree(p.tree_mask != nullptr) {
+      : range{0, rows.kv_len}, tree_begin(rows.kv_len - rows.q_len), tree(0), has_tree(p.tree_mask != nullptr) {
     if (has_tree) {
       tree = p.tree_mask[rows.token(r)];
-      return;
+    } else {
+      range = visible_range(p, rows, r);
     }
-    if (p.causal) end = rows.position(r) + 1;
-    if (p.sliding_window > 0) begin = rows.position(r) + 1 - p.sliding_window;
   }
 
   [[nodiscard]] FP4PA_FN bool sees(std::int32_t key) const {
-    if (key < begin || key >= end) return false;
-    return !has_tree || key < tree_begin || ((tree >> (key - tree_begin)) & 1) != 0;
+    if (key < range.begin || key >= range.end) return false;
+    return !has_tree || (key < tree_begin || ((tree >> (key - tree_begin)) & 1) != 0);
   }
 };
 
@@ -73,14 +85,18 @@ struct RowMask {
   return first > 0 ? first : 0;
 }
 
-/// Whether every row of the tile sees every key of [begin, end), so that no mask is needed: most tiles.
+/// The keys that every row of the tile sees: tiles within need no mask, and most lie within.
+[[nodiscard]] FP4PA_FN KeyRange all_visible_keys(const AttentionParams& p, const RowMap& rows) {
+  if (p.tree_mask != nullptr) return {0, rows.kv_len - rows.q_len};
+  KeyRange keys{0, rows.kv_len};
+  if (p.causal && rows.position(0) + 1 < keys.end) keys.end = rows.position(0) + 1;
+  // The window moves with the query: the last row's begins last.
+  if (p.sliding_window > 0) keys.begin = rows.position(rows.num_rows - 1) + 1 - p.sliding_window;
+  return keys;
+}
 [[nodiscard]] FP4PA_FN bool all_visible(const AttentionParams& p, const RowMap& rows, std::int32_t begin,
                                         std::int32_t end) {
-  if (end > rows.kv_len) return false;
-  if (p.tree_mask != nullptr) return end <= rows.kv_len - rows.q_len;
-  if (p.causal && end > rows.position(0) + 1) return false;
-  // The window moves with the query: the last row's begins last.
-  return p.sliding_window == 0 || begin >= rows.position(rows.num_rows - 1) + 1 - p.sliding_window;
+  return all_visible_keys(p, rows).contains({begin, end});
 }
 
 }  // namespace fp4pa::core

@@ -5,18 +5,18 @@
 // nothing times it stays nothing. NaN scores propagate. Source: Milakov and Gimelshein 2018, in base 2.
 #pragma once
 
-#include <cmath>
 #include <limits>
 
 #include "core/attention/params.hpp"
 #include "core/macros.hpp"
+#include "core/math.hpp"
 
 namespace fp4pa::core {
 
 inline constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
 /// 2^(from - to) for from <= to.
-[[nodiscard]] FP4PA_FN float rescale(float from, float to) { return from == to ? 1.0f : ::exp2f(from - to); }
+[[nodiscard]] FP4PA_FN float rescale(float from, float to) { return from == to ? 1.0f : math::exp2(from - to); }
 
 struct SoftmaxState {
   float max = kMinusInf;
@@ -32,7 +32,7 @@ struct SoftmaxState {
   /// Multiplier that normalises an output accumulated under this state; 0 for the empty state.
   [[nodiscard]] FP4PA_FN float normaliser() const { return sum == 0.0f ? 0.0f : 1.0f / sum; }
   /// Natural log of the sum of exp(score), -inf for the empty state.
-  [[nodiscard]] FP4PA_FN float lse() const { return sum == 0.0f ? kMinusInf : (max + ::log2f(sum)) * kLn2; }
+  [[nodiscard]] FP4PA_FN float lse() const { return sum == 0.0f ? kMinusInf : (max + math::log2(sum)) * kLn2; }
 };
 
 }  // namespace fp4pa::core

@@ -23,13 +23,6 @@
 
 namespace fp4pa::core {
 
-/// A half-open range of key positions of one sequence.
-struct KeyRange {
-  std::int32_t begin;
-  std::int32_t end;
-  [[nodiscard]] FP4PA_FN constexpr bool empty() const { return end <= begin; }
-};
-
 /// The keys of one segment on their way to the matrix core.
 template <class S>
 concept KeyStream = requires(S s, const S c) {

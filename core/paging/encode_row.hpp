@@ -16,14 +16,15 @@ namespace fp4pa::core {
 
 /// How scales are chosen when encoding.
 struct EncodeRule {
-  ScaleMode scale_mode;    // MXFP4, E8M0 per token
+  ScaleMode scale_mode;    // MXFP4, MXFP8, E8M0 per token
   Nvfp4Scale nvfp4_scale;  // NVFP4
 };
 
 /// Elements of a row that share a scale along head_dim; 0 for formats without scales.
 [[nodiscard]] FP4PA_FN constexpr int row_group(KvFormat format, int head_dim) {
   switch (format) {
-    case KvFormat::kMxfp4: return 32;
+    case KvFormat::kMxfp4:
+    case KvFormat::kMxfp8: return 32;
     case KvFormat::kNvfp4: return 16;
     case KvFormat::kE8m0PerToken: return head_dim;
     default: return 0;
@@ -64,6 +65,9 @@ FP4PA_FN void encode_row(KvFormat format, const float* x, int n, float global, E
     case KvFormat::kF16:
       for (int i = 0; i < n; ++i) halves[i] = f32_to_f16(x[i]);
       break;
+    case KvFormat::kMxfp8:
+      for (int g = 0; g * 32 < n; ++g) scales[g] = encode_mxfp8(x + g * 32, 32, rule.scale_mode, codes + g * 32);
+      break;
   }
 }
 
@@ -89,6 +93,9 @@ FP4PA_FN void decode_row(KvFormat format, const std::uint8_t* codes, const std::
       break;
     case KvFormat::kF16:
       for (int i = 0; i < n; ++i) x[i] = f16_to_f32(halves[i]);
+      break;
+    case KvFormat::kMxfp8:
+      for (int g = 0; g * 32 < n; ++g) decode_mxfp8(codes + g * 32, 32, scales[g], x + g * 32);
       break;
   }
 }

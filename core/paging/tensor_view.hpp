@@ -21,15 +21,15 @@ namespace fp4pa::core {
 /// Bytes of one token's codes for one head.
 [[nodiscard]] FP4PA_FN constexpr std::int32_t row_bytes(KvFormat format, std::int32_t head_dim) {
   if (is_fp4(format)) return head_dim / 2;
-  return format == KvFormat::kFp8E4m3 ? head_dim : 2 * head_dim;
+  return format == KvFormat::kFp8E4m3 || format == KvFormat::kMxfp8 ? head_dim : 2 * head_dim;
 }
 
 /// Bytes of one scale row: a token's groups along head_dim, or one byte per column along tokens; 0 without scales.
 [[nodiscard]] FP4PA_FN constexpr std::int32_t scale_row_bytes(KvFormat format, VScaleAxis axis, std::int32_t head_dim) {
-  if (!is_fp4(format)) return 0;
+  if (!has_scales(format)) return 0;
   if (format == KvFormat::kE8m0PerToken) return 1;
   if (axis == VScaleAxis::kTokens) return head_dim;
-  return format == KvFormat::kMxfp4 ? head_dim / 32 : head_dim / 16;
+  return format == KvFormat::kNvfp4 ? head_dim / 16 : head_dim / 32;
 }
 
 struct TensorView {

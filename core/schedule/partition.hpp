@@ -24,7 +24,7 @@ namespace fp4pa::core {
 
 /// Keys are scheduled in tiles of this many tokens; every cut falls on a multiple of it.
 inline constexpr std::int32_t kScheduleTokens = 64;
-/// Cost of starting and finishing an item, in tiles.
+/// Cost of starting and finishing an item, in tiles, where a back end names no other.
 inline constexpr std::int32_t kItemOverheadTiles = 1;
 
 /// Fixed splits: sequences with more packed query rows than this are left whole.
@@ -39,6 +39,7 @@ struct Partition {
   std::int32_t split_tiles;         // 0: balanced; else tiles of one item
   std::int64_t* cost_prefix;        // [batch + 1]: cost of all units of the sequences before
   std::int64_t* slot_prefix;        // [batch + 1], fixed only: partial slots of the sequences before
+  std::int32_t overhead_tiles = kItemOverheadTiles;  // cost of an item beyond its tiles
 };
 
 /// What decides which keys a row block sees.
@@ -95,9 +96,10 @@ struct TileRange {
 }
 
 /// Cost of one unit in tiles, with the overhead of its items.
-[[nodiscard]] FP4PA_FN constexpr std::int64_t unit_cost(std::int32_t tiles, std::int32_t split_tiles) {
+[[nodiscard]] FP4PA_FN constexpr std::int64_t unit_cost(std::int32_t tiles, std::int32_t split_tiles,
+                                                    std::int32_t overhead_tiles) {
   const std::int32_t pieces = split_tiles == 0 ? 1 : fixed_pieces(tiles, split_tiles);
-  return static_cast<std::int64_t>(tiles) + static_cast<std::int64_t>(pieces) * kItemOverheadTiles;
+  return static_cast<std::int64_t>(tiles) + static_cast<std::int64_t>(pieces) * overhead_tiles;
 }
 
 struct SequenceCost {
@@ -113,7 +115,7 @@ struct SequenceCost {
   const std::int32_t split = piece_tiles(s, p.split_tiles);
   for (std::int32_t block = 0; block < blocks; ++block) {
     const std::int32_t tiles = visible_tiles(s, p.tile_rows, block).size();
-    sum.cost += unit_cost(tiles, split);
+    sum.cost += unit_cost(tiles, split, p.overhead_tiles);
     if (split != 0) {
       const std::int32_t pieces = fixed_pieces(tiles, split);
       if (pieces > 1) sum.slots += pieces;
@@ -124,16 +126,23 @@ struct SequenceCost {
   return sum;
 }
 
+/// a * b / c, in 32 bits where the product fits: a GPU divides 64 bits in hundreds of cycles.
+[[nodiscard]] FP4PA_FN constexpr std::int64_t multiply_divide(std::int64_t a, std::int64_t b, std::int64_t c) {
+  const std::int64_t product = a * b;
+  if (((product | c) >> 32) != 0) return product / c;
+  return static_cast<std::uint32_t>(product) / static_cast<std::uint32_t>(c);
+}
+
 /// First cost coordinate of worker `worker`; worker num_workers is the end of the line.
 [[nodiscard]] FP4PA_FN constexpr std::int64_t worker_begin(std::int64_t total, std::int32_t num_workers,
                                                            std::int32_t worker) {
   // total * worker would overflow only past 2^63 / num_workers tiles.
-  return total * worker / num_workers;
+  return multiply_divide(total, worker, num_workers);
 }
 
 /// The worker whose piece holds cost coordinate x: the inverse of worker_begin.
 [[nodiscard]] FP4PA_FN constexpr std::int32_t worker_of(std::int64_t total, std::int32_t num_workers, std::int64_t x) {
-  std::int32_t w = static_cast<std::int32_t>(x * num_workers / total);
+  std::int32_t w = static_cast<std::int32_t>(multiply_divide(x, num_workers, total));
   while (w + 1 < num_workers && worker_begin(total, num_workers, w + 1) <= x) ++w;
   while (w > 0 && worker_begin(total, num_workers, w) > x) --w;
   return w;

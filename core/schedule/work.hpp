@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/macros.hpp"
 #include "core/schedule/partition.hpp"
@@ -35,6 +36,7 @@ struct Unit {
   std::int64_t cost;
   std::int32_t split;  // tiles of a piece; 0: balanced
   std::int64_t slot;   // fixed splits: slot of its first piece
+  std::int32_t overhead;  // of an item, in tiles
   [[nodiscard]] FP4PA_FN std::int64_t end() const { return begin + cost; }
 };
 
@@ -64,7 +66,7 @@ class UnitCursor {
     }
     enter_sequence(low);
     while (x >= block_begin_ + unit_.cost * list_.num_kv_heads) enter_block(unit_.block + 1);
-    set_head(static_cast<std::int32_t>((x - block_begin_) / unit_.cost));
+    set_head(static_cast<std::int32_t>(multiply_divide(x - block_begin_, 1, unit_.cost)));
   }
 
   [[nodiscard]] FP4PA_FN const Unit& unit() const { return unit_; }
@@ -105,7 +107,8 @@ class UnitCursor {
   FP4PA_FN void measure_block(std::int32_t block) {
     unit_.block = block;
     unit_.tiles = visible_tiles(shape_, list_.partition.tile_rows, block);
-    unit_.cost = unit_cost(unit_.tiles.size(), unit_.split);
+    unit_.cost = unit_cost(unit_.tiles.size(), unit_.split, list_.partition.overhead_tiles);
+    unit_.overhead = list_.partition.overhead_tiles;
   }
   FP4PA_FN void set_head(std::int32_t head) {
     unit_.kv_head = head;
@@ -127,7 +130,7 @@ class UnitCursor {
 
 /// Tiles of a unit that lie left of cost offset x inside it; the overhead comes first.
 [[nodiscard]] FP4PA_FN std::int32_t tiles_before(const Unit& unit, std::int64_t x) {
-  const std::int64_t tiles = x - kItemOverheadTiles;
+  const std::int64_t tiles = x - unit.overhead;
   if (tiles < 0) return 0;
   return tiles < unit.tiles.size() ? static_cast<std::int32_t>(tiles) : unit.tiles.size();
 }
@@ -152,8 +155,9 @@ class UnitCursor {
   return {unit.seq, unit.block, unit.kv_head, {first, last}, pieces > 1 ? unit.slot + index : -1};
 }
 
-/// Calls f(WorkItem) for every item of `worker`, in the order of the line.
+/// Calls f(WorkItem, Unit), the unit that the item is or is a part of, for every item of `worker`, in the order of the line.
 template <class F>
+  requires std::is_invocable_v<F&, const WorkItem&, const Unit&>
 FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
   const std::int64_t total = list.total_cost();
   const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
@@ -173,12 +177,19 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
         mine = item.tiles.size() > 0 || (unit.tiles.size() == 0 && unit.begin >= begin);
       } else {
         item = fixed_piece(unit, i);
-        const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + kItemOverheadTiles);
+        const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + unit.overhead);
         mine = at >= begin && at < end;
       }
-      if (mine) f(item);  // the one call: on a GPU it is the whole kernel body, inlined
+      if (mine) f(item, unit);  // the one call: on a GPU it is the whole kernel body, inlined
     }
   } while (cursor.next());
+}
+
+/// Calls f(WorkItem) for every item of `worker`.
+template <class F>
+  requires std::is_invocable_v<F&, const WorkItem&>
+FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
+  for_each_item(list, worker, [&](const WorkItem& item, const Unit&) { f(item); });
 }
 
 /// Fills the prefix sums, sequence by sequence.
@@ -201,6 +212,44 @@ struct MergeJob {
   Unit unit;
   std::int32_t first;
   std::int32_t count;
+};
+
+/// What the worker with a divided unit's first tile leaves for whoever merges: one unit at most crosses its right end.
+struct MergeNote {
+  std::int32_t seq;
+  std::int32_t block;
+  std::int32_t kv_head;
+  std::int32_t begin;  // workers, see UnitParts
+  std::int32_t last;
+  std::int32_t count;  // parts; less than 2: nothing to merge
+};
+
+/// The workers that hold tiles of a unit under a balanced cut.
+struct UnitParts {
+  std::int32_t begin;  // the worker on which the unit begins, with or without tiles
+  std::int32_t first;  // with tiles
+  std::int32_t last;
+  std::int32_t count;  // with tiles
+
+  FP4PA_FN UnitParts(const WorkList& list, const Unit& unit) {
+    const std::int64_t total = list.total_cost();
+    const std::int32_t workers = list.partition.num_workers;
+    begin = worker_of(total, workers, unit.begin);
+    first = worker_of(total, workers, unit.begin + (unit.tiles.size() > 0 ? unit.overhead : 0));
+    last = worker_of(total, workers, unit.end() - 1);
+    // Where there are fewer tiles than workers, some workers between have none and the others one each.
+    count = total >= workers && unit.tiles.size() > 0 ? last - first + 1 : unit.tiles.size();
+  }
+  FP4PA_FN explicit UnitParts(const MergeNote& note, std::int32_t worker)
+      : begin(note.begin), first(worker), last(note.last), count(note.count) {}
+  /// Slot of worker `worker`'s part, or -1 if it has none.
+  [[nodiscard]] FP4PA_FN std::int64_t slot(const WorkList& list, std::int32_t worker) const {
+    const std::int64_t total = list.total_cost();
+    const std::int32_t workers = list.partition.num_workers;
+    if (worker < first || worker > last) return -1;
+    if (total < workers && worker_begin(total, workers, worker) == worker_begin(total, workers, worker + 1)) return -1;
+    return 2 * static_cast<std::int64_t>(worker) + (worker == begin ? 1 : 0);
+  }
 };
 
 /// Slot of part `i` of a job, or -1 when that worker's part is empty.
@@ -236,10 +285,8 @@ FP4PA_FN void for_each_merge(const WorkList& list, std::int32_t worker, F&& f) {
   const UnitCursor cursor(list, end);
   const Unit& unit = cursor.unit();
   if (unit.begin < begin || unit.begin >= end) return;
-  const MergeJob job{unit, worker, worker_of(total, workers, unit.end() - 1) - worker + 1};
-  std::int32_t parts = 0;
-  for (std::int32_t i = 0; i < job.count; ++i) parts += merge_slot(list, job, i) >= 0 ? 1 : 0;
-  if (parts > 1) f(job);
+  const UnitParts parts(list, unit);
+  if (parts.count > 1) f(MergeJob{unit, worker, parts.last - worker + 1});
 }
 
 }  // namespace fp4pa::core

@@ -5,7 +5,7 @@
 // not depend on who was faster.
 #pragma once
 
-#include "core/paging/plain_row.hpp"
+#include "core/formats/half.hpp"
 #include "core/simt/tile_backend.hpp"
 
 namespace fp4pa::core {
@@ -13,6 +13,8 @@ namespace fp4pa::core {
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum, Output& output) {
   reduce_peers(sum, [](float a, float b) { return a + b; });
+  // Sums leave the unit of the probabilities, and the output its own.
+  each_row([](float& x) { x *= exp2_exact(-probability_log2<Shim>()); }, sum);
   set_unit(output, 1.0f, 0);
   if constexpr (!divides_rows(kConfig)) {
     if (exec_.num_warps() > 1) merge_warps(max, sum, output);
@@ -47,7 +49,7 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_warps(RowVector& max, RowVector& sum,
       const std::uint32_t at = kStates + 8 * row(lane, s);
       float common = kMinusInf;
       for (int w = 0; w < exec_.num_warps(); ++w) {
-        common = ::fmaxf(common, exec_.template load_shared<float>(lane, area(w) + at));
+        common = math::max(common, exec_.template load_shared<float>(lane, area(w) + at));
       }
       float total = 0.0f;
       for (int w = 0; w < exec_.num_warps(); ++w) {
@@ -81,10 +83,16 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_warps(RowVector& max, RowVector& sum,
 /// Brings the output into another order of dims, 32 dims of one query tile at a time through the warp's scratch.
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) const {
-  if (output.order == order) return;
   const int old = output.order;
   output.order = order;
-  if (old == 0) return;
+  // One V format and one segment: there is one order.
+  if constexpr (!kOneOrder && (kSegments > 1 || is_any(kConfig.v[0]))) {
+    if (old != order && old != 0) move_dims(output, old, order);
+  }
+}
+
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::move_dims(Output& output, int old, int order) const {
   constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
   static_assert(kDimBlock * kQueries * 4 <= kScratchBytes);
   const auto at = [&](Lane lane, int of, int m, int v) {
@@ -119,10 +127,38 @@ FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) cons
   }
 }
 
+/// Rounding as core/formats/half.hpp does it, or by the shim's own instruction.
+template <class Shim>
+FP4PA_FN std::uint16_t round_to_f16(float x) {
+  if constexpr (requires { Shim::to_f16(x); }) {
+    return Shim::to_f16(x);
+  } else {
+    return f32_to_f16(x);
+  }
+}
+template <class Shim>
+FP4PA_FN std::uint16_t round_to_bf16(float x) {
+  if constexpr (requires { Shim::to_bf16(x); }) {
+    return Shim::to_bf16(x);
+  } else {
+    return f32_to_bf16(x);
+  }
+}
+
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::store_output(const RowMap& rows, const Output& output) const {
   if (!holds_result()) return;
-  constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
+  switch (p_.o.dtype) {
+    case DType::kF32: store_output_as<float>(rows, output, [](float x) { return x; }); break;
+    case DType::kF16: store_output_as<std::uint16_t>(rows, output, [](float x) { return round_to_f16<Shim>(x); }); break;
+    case DType::kBF16: store_output_as<std::uint16_t>(rows, output, [](float x) { return round_to_bf16<Shim>(x); }); break;
+  }
+}
+
+template <class Shim>
+template <class T, class Round>
+FP4PA_FN void SimtTileBackend<Shim>::store_output_as(const RowMap& rows, const Output& output, Round&& round) const {
+  constexpr int kTiles = kOutputBlock / Shim::OutputAtom::kDims;
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int nt = 0; nt < kRowTiles; ++nt) {
@@ -130,14 +166,12 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output(const RowMap& rows, const Outp
       for (int v = 0; v < kOutputValues; ++v) {
         const int r = row_base() + nt * kQueries + OutputSlots::query(lane.id, v);
         if (r >= num_rows_) continue;
-        const std::int64_t first = rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
+        T* const out = static_cast<T*>(p_.o.data) + rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
         FP4PA_UNROLL
         for (int tile = 0; tile < kDimTiles; ++tile) {
-          const int block = tile / kTiles * kDimBlock;
+          const int block = tile / kTiles * kOutputBlock;
           if (block >= head_dim()) continue;
-          const int dim = block + Shim::output_dim(output.order, tile % kTiles, lane.id, v);
-          store_plain_row(&output.value[lane][tile][nt][v], 1, p_.o.dtype,
-                          element_address(p_.o.data, p_.o.dtype, first + dim));
+          out[block + Shim::output_dim(output.order, tile % kTiles, lane.id, v)] = round(output.value[lane][tile][nt][v]);
         }
       }
     }
@@ -160,7 +194,7 @@ template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const Output& output, const RowVector& max,
                                                    const RowVector& sum) const {
   if (!holds_result()) return;
-  constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
+  constexpr int kTiles = kOutputBlock / Shim::OutputAtom::kDims;
   const std::int64_t first = item.partial_slot * p_.partition.tile_rows;
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
@@ -179,7 +213,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const O
         float* const out = p_.partial_output + (first + r) * p_.head_dim;
         FP4PA_UNROLL
         for (int tile = 0; tile < kDimTiles; ++tile) {
-          const int block = tile / kTiles * kDimBlock;
+          const int block = tile / kTiles * kOutputBlock;
           if (block < head_dim()) {
             out[block + Shim::output_dim(output.order, tile % kTiles, lane.id, v)] = output.value[lane][tile][nt][v];
           }

@@ -10,6 +10,9 @@
 //     scales of tile m, page ids of tile m+1                -> asked for
 //     barrier of the team; codes of tile m                  -> asynchronous copies, zeros for keys past the end
 //
+// A full tile of a cache whose pages are a power of two of tokens, at least 16, goes a shorter way: every run of 16 keys lies
+// in one page, so that a thread finds the addresses of its copies by itself, from a few page ids.
+//
 // Rows that do not exist are zeros, codes and scales: what an unused slot of a page holds never enters a product.
 // Scales pass through registers because a row of them may be as short as one byte, at any address.
 #pragma once
@@ -31,13 +34,15 @@ struct TileWalk {
   PageCut pieces;       // group 0: tiles are plain runs of keys
 
   /// Plain tiles of `width` keys. With scales along tokens every piece of 16 keys must lie within one row of scales: pieces
-  /// then begin where 16 divides the position in the page. A first tile may so begin before the range, with keys
-  /// that no row of the item sees. Pages that 16 does not divide are walked a piece at a time, cut at the range.
-  FP4PA_FN static TileWalk make(KeyRange range, std::int32_t width, std::int32_t page_size, bool scales_along_tokens) {
+  /// then begin where `alignment`, 16 or what the shim's atom needs, divides the position in the page. A first tile may so begin
+  /// before the range, with keys that no row of the item sees. Pages that 16 does not divide are walked a piece at a time,
+  /// cut at the range.
+  FP4PA_FN static TileWalk make(KeyRange range, std::int32_t width, std::int32_t page_size, bool scales_along_tokens,
+                                std::int32_t alignment) {
     TileWalk w{range, range.begin, width, {page_size, 0}};
     if (!scales_along_tokens) return w;
     if (page_size % kScalePiece == 0) {
-      w.first = range.begin / kScalePiece * kScalePiece;
+      w.first = range.begin / alignment * alignment;
       return w;
     }
     w.pieces.group = kScalePiece;
@@ -84,11 +89,20 @@ FP4PA_FN void load_scale_words(E& exec, const std::uint8_t* from, int bytes, boo
   return ((address | view.scale_page_stride | view.scale_token_stride | view.scale_head_stride | bytes) & 3) == 0;
 }
 
-/// @tparam Shim  config, Exec, swizzle
+/// Whether all scale rows of a tensor begin on multiples of their length, or of four bytes where they are longer.
+[[nodiscard]] FP4PA_FN bool scales_are_aligned(const TensorView& view, int bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(view.scales);
+  const std::uintptr_t unit = bytes == 0 ? 1 : bytes <= 2 ? static_cast<std::uintptr_t>(bytes) : 4;
+  return bytes % static_cast<int>(unit) == 0 &&
+         ((address | view.scale_page_stride | view.scale_token_stride | view.scale_head_stride) & (unit - 1)) == 0;
+}
+
+/// @tparam Shim  config, Exec, swizzle, kTokenAlignment
 template <class Shim, std::int32_t S>
 class KeyStreamOf {
   static constexpr SimtConfig kConfig = Shim::kConfig;
   static constexpr bool kBlockTeam = divides_rows(kConfig);
+  using ScaleForm = typename ScaleFormOf<Shim>::type;
   using E = typename Shim::Exec;
   template <class T>
   using PerLane = typename E::template PerLane<T>;
@@ -116,8 +130,23 @@ class KeyStreamOf {
   // A tile's scales reach shared memory one release after its codes were asked for.
   static_assert(kStages >= 2 || (kKWords == 0 && kVWords == 0 && kTokenWords == 0));
 
-  struct Pending {
-    std::int32_t page[kOwned];
+  // Full tiles of pages of a power of two of tokens, see stage_runs().
+  static constexpr int kRunKeys = 16;
+  static constexpr bool kHasRuns = kConfig.exact_head_dim && !kConfig.decode_tiles && !is_any(kKKind) && !is_any(kVKind) &&
+                                   code_bytes(kKKind, kConfig.head_dim) == code_bytes(kVKind, kConfig.head_dim) &&
+                                   kThreads * code_bytes(kKKind, kConfig.head_dim) >= kChunkBytes * kChunkBytes &&
+                                   kThreads * kChunkBytes <= kTileKeys * code_bytes(kKKind, kConfig.head_dim) &&
+                                   (!along_tokens(kVKind) || kThreads == kConfig.head_dim / 4);
+  static constexpr int kRunPitch = kHasRuns ? power_of_two_at_least(code_bytes(kKKind, kConfig.head_dim) / kChunkBytes) : 1;
+  static constexpr int kRunRows = at_least_one(kThreads / kRunPitch);  // rows that the team's threads copy side by side
+  static constexpr int kRuns = kTileKeys / (kRunRows > kRunKeys ? kRunRows : kRunKeys);  // that a thread copies from
+  static constexpr int kRunCopies = kTileKeys / kRunRows;  // of a thread, of K and again of V
+
+  struct Pages {
+    std::int32_t of_key[kOwned];
+    std::int32_t of_run[at_least_one(kRuns)];
+  };
+  struct Scales {
     std::uint32_t k[kOwned][at_least_one(kKWords)];
     std::uint32_t v[kOwned][at_least_one(kVWords)];
     std::uint32_t tokens[at_least_one(kTokenWords)];
@@ -133,16 +162,24 @@ class KeyStreamOf {
         head_dim_(head_dim),
         k_kind_(kv_kind(segment.k)),
         v_kind_(kv_kind(segment.v)),
-        layout_(tile_layout(k_kind(), v_kind(), this->head_dim(), kTileKeys)),
-        walk_(TileWalk::make(range, kTileKeys, segment.page_size, along_tokens(v_kind()))),
+        layout_(tile_layout<ScaleForm>(k_kind(), v_kind(), this->head_dim(), kTileKeys)),
+        walk_(TileWalk::make(range, kTileKeys, segment.page_size, along_tokens(v_kind()), Shim::kTokenAlignment)),
         stages_(stages),
         addresses_(addresses),
-        index_(kBlockTeam ? 0 : exec.warp()) {
+        index_(kBlockTeam ? 0 : exec.warp()),
+        v_global_(segment.v.global(item.kv_head)) {
     const int k_bytes = key_scale_bytes(k_kind(), this->head_dim());
     const int v_bytes = along_tokens(v_kind()) ? this->head_dim() : key_scale_bytes(v_kind(), this->head_dim());
     k_words_ = scales_are_words(segment.k, k_bytes);
     v_words_ = scales_are_words(segment.v, v_bytes);
-    look_up_pages(index_);
+    if constexpr (kHasRuns) prepare_runs();
+    if constexpr (kHasRuns) {
+      if (by_runs_ && is_full(index_ + (kStages - 1) * step())) {
+        start_runs();
+        return;
+      }
+    }
+    look_up_pages(index_, pages_);
     for (int s = 0; s < kStages; ++s) {
       if (s > 0) team_barrier();  // before the addresses of the tile before are overwritten
       stage(index_ + s * step(), s, s > 0);
@@ -163,12 +200,23 @@ class KeyStreamOf {
     slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
   }
 
+  /// A barrier of the warps that share a tile.
+  FP4PA_FN void team_barrier() const {
+    if constexpr (kBlockTeam) {
+      exec_.block_barrier();
+    } else {
+      exec_.warp_barrier();
+    }
+  }
+
   // What the products read.
   [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return slot_offset(slot_); }
+  /// Offset of what the instance keeps behind the stages of its team.
+  [[nodiscard]] FP4PA_FN std::uint32_t behind_stages() const { return slot_offset(kStages); }
   // Constants where the instance fixes them.
   [[nodiscard]] FP4PA_FN TileLayout layout() const {
     if constexpr (kConfig.exact_head_dim && !is_any(kKKind) && !is_any(kVKind)) {
-      constexpr TileLayout kLayout = tile_layout(kKKind, kVKind, kConfig.head_dim, kTileKeys);
+      constexpr TileLayout kLayout = tile_layout<ScaleForm>(kKKind, kVKind, kConfig.head_dim, kTileKeys);
       return kLayout;
     } else {
       return layout_;
@@ -178,45 +226,52 @@ class KeyStreamOf {
   [[nodiscard]] FP4PA_FN KvKind v_kind() const { return is_any(kVKind) ? v_kind_ : kVKind; }
   [[nodiscard]] FP4PA_FN const Segment& segment() const { return segment_; }
   [[nodiscard]] FP4PA_FN std::int32_t kv_head() const { return head_; }
+  /// Decode multiplier of V's codes, read once.
+  [[nodiscard]] FP4PA_FN float v_global() const { return v_global_; }
   [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : head_dim_; }
 
  private:
   [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam ? 1 : exec_.num_warps(); }
   [[nodiscard]] FP4PA_FN bool empty(std::int32_t index) const { return walk_.tile(index).empty(); }
-  [[nodiscard]] FP4PA_FN std::uint32_t slot_offset(int slot) const { return stages_ + slot * layout().bytes; }
-  FP4PA_FN void team_barrier() {
-    if constexpr (kBlockTeam) {
-      exec_.block_barrier();
-    } else {
-      exec_.warp_barrier();
-    }
+  [[nodiscard]] FP4PA_FN bool is_full(std::int32_t index) const {
+    const KeyRange keys = walk_.tile(index);
+    return keys.end - keys.begin == kTileKeys;
   }
+  [[nodiscard]] FP4PA_FN std::uint32_t slot_offset(int slot) const { return stages_ + slot * layout().bytes; }
   [[nodiscard]] FP4PA_FN int thread(Lane lane) const { return (kBlockTeam ? exec_.warp() * E::kLanes : 0) + lane.id; }
 
   /// Asks for the page ids of a tile.
-  FP4PA_FN void look_up_pages(std::int32_t index) {
+  FP4PA_FN void look_up_pages(std::int32_t index, PerLane<Pages>& pages) {
+    if constexpr (kHasRuns) {
+      if (by_runs_) {
+        look_up_runs(index, pages);
+        return;
+      }
+    }
     const KeyRange keys = walk_.tile(index);
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < kOwned; ++i) {
         const std::int32_t key = keys.begin + i * kThreads + thread(lane);
-        pending_[lane].page[i] = key < keys.end ? segment_.table.page(seq_, key / segment_.page_size) : 0;
+        pages[lane].of_key[i] = key < keys.end ? segment_.table.page(seq_, key / segment_.page_size) : 0;
       }
     });
   }
 
-  /// Writes the scales that were asked for at the last call to the slot of that call.
-  FP4PA_FN void store_scales() {
-    const std::uint32_t slot = slot_offset(scales_slot_);
+  /// Writes scales that were asked for to their tile's slot.
+  FP4PA_FN void store_scales(const PerLane<Scales>& scales, int to) {
+    const std::uint32_t slot = slot_offset(to);
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < kOwned; ++i) {
         const int row = i * kThreads + thread(lane);
         if (row >= kTileKeys) continue;
-        store_words(lane, slot + layout().k_scales + row * layout().k_scale_pitch, pending_[lane].k[i],
-                    key_scale_bytes(k_kind(), head_dim()));
-        store_words(lane, slot + layout().v_scales + row * layout().v_scale_pitch, pending_[lane].v[i],
-                    key_scale_bytes(v_kind(), head_dim()));
+        if constexpr (kKWords > 0) {
+          ScaleForm::store_key(exec_, lane, k_kind(), head_dim(), slot + layout().k_scales, row, scales[lane].k[i]);
+        }
+        if constexpr (kVWords > 0) {
+          ScaleForm::store_value(exec_, lane, v_kind(), head_dim(), slot + layout().v_scales, row, scales[lane].v[i]);
+        }
       }
       if constexpr (kTokenWords > 0) {
         if (!along_tokens(v_kind())) return;
@@ -224,24 +279,26 @@ class KeyStreamOf {
         for (int i = 0; i < kTokenWords; ++i) {
           const int word = i * kThreads + thread(lane);
           if (4 * word < kTileKeys / kScalePiece * head_dim()) {
-            exec_.template store_shared<std::uint32_t>(lane, slot + layout().v_scales + 4 * word, pending_[lane].tokens[i]);
+            exec_.template store_shared<std::uint32_t>(lane, slot + layout().v_scales + 4 * word, scales[lane].tokens[i]);
           }
         }
       }
     });
   }
-  template <int kWords>
-  FP4PA_FN void store_words(Lane lane, std::uint32_t to, const std::uint32_t (&words)[kWords], int bytes) {
-    FP4PA_UNROLL
-    for (int w = 0; w < kWords; ++w) {
-      if (4 * w < bytes) exec_.template store_shared<std::uint32_t>(lane, to + 4 * w, words[w]);
-    }
-  }
-
   FP4PA_FN void stage(std::int32_t index, int slot, bool scales_pending) {
-    if (scales_pending) store_scales();
+    if (scales_pending) store_scales(scales_, scales_slot_);
     scales_slot_ = slot;
     const KeyRange keys = walk_.tile(index);
+    if constexpr (kHasRuns) {
+      if (by_runs_ && keys.end - keys.begin == kTileKeys) {
+        PerLane<RunRows> rows;
+        locate_runs(keys.begin, pages_, rows, scales_);
+        look_up_runs(index + step(), pages_);
+        team_barrier();
+        copy_runs(rows, slot);
+        return;
+      }
+    }
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < kOwned; ++i) {
@@ -249,7 +306,7 @@ class KeyStreamOf {
         if (row < kTileKeys) locate(lane, keys, row, i);
       }
     });
-    look_up_pages(index + step());
+    look_up_pages(index + step(), pages_);
     team_barrier();
     if (keys.empty()) {
       exec_.copy_commit();  // groups are counted by tile
@@ -268,7 +325,7 @@ class KeyStreamOf {
   FP4PA_FN void locate(Lane lane, KeyRange keys, int row, int i) {
     const std::int32_t key = keys.begin + row;
     const bool exists = key < keys.end;
-    const std::int64_t page = pending_[lane].page[i];
+    const std::int64_t page = pages_[lane].of_key[i];
     const std::int32_t token = exists ? key % segment_.page_size : 0;
     const auto address = [&](const std::uint8_t* p) {
       return exists ? static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(p)) : 0;
@@ -279,10 +336,10 @@ class KeyStreamOf {
     const int k_bytes = exists ? key_scale_bytes(k_kind(), head_dim()) : 0;
     const int v_bytes = exists ? key_scale_bytes(v_kind(), head_dim()) : 0;
     if constexpr (kKWords > 0) {
-      load_scale_words(exec_, segment_.k.scale_row(page, token, head_), k_bytes, k_words_, pending_[lane].k[i]);
+      load_scale_words(exec_, segment_.k.scale_row(page, token, head_), k_bytes, k_words_, scales_[lane].k[i]);
     }
     if constexpr (kVWords > 0) {
-      load_scale_words(exec_, segment_.v.scale_row(page, token, head_), v_bytes, v_words_, pending_[lane].v[i]);
+      load_scale_words(exec_, segment_.v.scale_row(page, token, head_), v_bytes, v_words_, scales_[lane].v[i]);
     }
     if constexpr (kTokenWords > 0) {
       if (along_tokens(v_kind()) && row % kScalePiece == 0) {
@@ -292,18 +349,195 @@ class KeyStreamOf {
     }
   }
 
+  /// Neighbouring lanes fill neighbouring chunks, as devices want it that copy a warp's chunks as one; which chunk of the row
+  /// that is, is the source's affair.
   FP4PA_FN void copy_codes(Lane lane, std::uint32_t to, int pitch_chunks, int chunks, int which) {
     const int total = kTileKeys * pitch_chunks;
     FP4PA_UNROLL
     for (int at = 0; at < total; at += kThreads) {
       const int i = at + thread(lane);
       const int row = i / pitch_chunks;
-      const int chunk = i % pitch_chunks;
+      const int chunk = Shim::swizzle(row, i % pitch_chunks, pitch_chunks);  // its own inverse
       if (i >= total || chunk >= chunks) continue;
       const auto from = exec_.template load_shared<std::uint64_t>(lane, addresses_ + row * 16 + which);
       const auto* const data = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(from));
-      exec_.copy_async_16(lane, to + (row * pitch_chunks + Shim::swizzle(row, chunk, pitch_chunks)) * kChunkBytes,
-                          data + chunk * kChunkBytes, from != 0);
+      exec_.copy_async_16(lane, to + i * kChunkBytes, data + chunk * kChunkBytes, from != 0);
+    }
+  }
+
+  // Runs: the short way for full tiles.
+
+  /// Whether tiles can go that way, and what does not change from tile to tile.
+  FP4PA_FN void prepare_runs() {
+    const std::int32_t size = segment_.page_size;
+    const auto narrow = [](const TensorView& t) {
+      return ((t.page_stride | t.token_stride | t.scale_page_stride | t.scale_token_stride) >> 32) == 0;
+    };
+    by_runs_ = size >= kRunKeys && (size & (size - 1)) == 0 && walk_.first % kRunKeys == 0 && walk_.pieces.group == 0 &&
+               segment_.table.ring_pages == 0 && scales_are_aligned(segment_.k, key_scale_bytes(kKKind, head_dim())) &&
+               scales_are_aligned(segment_.v, along_tokens(kVKind) ? 4 : key_scale_bytes(kVKind, head_dim())) &&
+               narrow(segment_.k) && narrow(segment_.v);
+    page_shift_ = 0;
+    while ((1 << page_shift_) < size) ++page_shift_;
+    const PageTable& table = segment_.table;
+    page_ids_ = keep(table.pages + (table.indptr != nullptr ? table.indptr[seq_] : seq_ * table.row_stride));
+    exec_.each_lane([&](Lane lane) {
+      const int row = thread(lane) / kRunPitch;
+      const int offset = Shim::swizzle(row, thread(lane) % kRunPitch, kRunPitch) * kChunkBytes;
+      const auto first = [&](const TensorView& t) {
+        return t.data + head_ * t.head_stride + row % kRunKeys * t.token_stride + offset;
+      };
+      run_[lane].k = first(segment_.k);
+      run_[lane].v = first(segment_.v);
+      run_[lane].k_scales = segment_.k.scales + head_ * segment_.k.scale_head_stride;
+      run_[lane].v_scales = segment_.v.scales + head_ * segment_.v.scale_head_stride;
+      if constexpr (kTokenWords > 0) run_[lane].v_scales += 4 * thread(lane);
+      run_[lane].k = keep(run_[lane].k);
+      run_[lane].v = keep(run_[lane].v);
+      run_[lane].k_scales = keep(run_[lane].k_scales);
+      run_[lane].v_scales = keep(run_[lane].v_scales);
+    });
+  }
+
+  /// x, in a register from here on: a compiler would rather find it out again for every tile.
+  template <class T>
+  [[nodiscard]] FP4PA_FN static T keep(T x) {
+    if constexpr (requires { E::opaque(x); }) {
+      return E::opaque(x);
+    } else {
+      return x;
+    }
+  }
+
+  /// First key of the j-th run that this thread copies from, within a tile.
+  [[nodiscard]] FP4PA_FN int run_key(Lane lane, int j) const {
+    if constexpr (kRunRows <= kRunKeys) return j * kRunKeys;
+    return j * kRunRows + thread(lane) / kRunPitch / kRunKeys * kRunKeys;
+  }
+
+  FP4PA_FN void look_up_runs(std::int32_t index, PerLane<Pages>& pages) {
+    const std::int32_t begin = walk_.first + index * kTileKeys;
+    const std::int32_t last = walk_.range.end - 1;
+    exec_.each_lane([&](Lane lane) {
+      const auto page = [&](std::int32_t key) {
+        return exec_.template load_global<std::int32_t>(page_ids_ + ((key < last ? key : last) >> page_shift_));
+      };
+      FP4PA_UNROLL
+      for (int j = 0; j < kRuns; ++j) pages[lane].of_run[j] = page(begin + run_key(lane, j));
+      FP4PA_UNROLL
+      for (int i = 0; i < kOwned; ++i) pages[lane].of_key[i] = page(begin + i * kThreads + thread(lane));
+    });
+  }
+
+  /// from + page * page_stride + token * token_stride, for strides of less than 2^32.
+  [[nodiscard]] FP4PA_FN static const std::uint8_t* step_to(const std::uint8_t* from, std::int32_t page,
+                                                            std::int64_t page_stride, std::uint32_t token,
+                                                            std::int64_t token_stride) {
+    return steps(steps(from, static_cast<std::uint32_t>(page), page_stride), token, token_stride);
+  }
+  /// from + n * stride, where 64-bit arithmetic has an instruction for it.
+  [[nodiscard]] FP4PA_FN static const std::uint8_t* steps(const std::uint8_t* from, std::uint32_t n, std::int64_t stride) {
+    if constexpr (requires { E::add_product(from, n, n); }) {
+      return E::add_product(from, n, static_cast<std::uint32_t>(stride));
+    } else {
+      return from + std::uint64_t{n} * static_cast<std::uint32_t>(stride);
+    }
+  }
+
+  /// First rows of K and of V of the runs that a thread copies from.
+  struct RunRows {
+    const std::uint8_t* of[at_least_one(kRuns)][2];
+  };
+
+  /// The first tiles, all full: what they need is asked for at once, and not tile by tile.
+  FP4PA_FN void start_runs() {
+    PerLane<Pages> pages[kStages];
+    PerLane<Scales> scales[kStages];
+    FP4PA_UNROLL
+    for (int s = 0; s < kStages; ++s) look_up_runs(index_ + s * step(), pages[s]);
+    look_up_runs(index_ + kStages * step(), pages_);
+    FP4PA_UNROLL
+    for (int s = 0; s < kStages; ++s) {
+      PerLane<RunRows> rows;
+      locate_runs(walk_.first + (index_ + s * step()) * kTileKeys, pages[s], rows, scales[s]);
+      copy_runs(rows, s);
+    }
+    FP4PA_UNROLL
+    for (int s = 0; s + 1 < kStages; ++s) store_scales(scales[s], s);
+    scales_ = scales[kStages - 1];
+    scales_slot_ = kStages - 1;
+  }
+
+  /// Where the rows of a tile that begins at `begin` lie; its scales are asked for.
+  FP4PA_FN void locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows, PerLane<Scales>& scales) {
+    const std::uint32_t mask = static_cast<std::uint32_t>(segment_.page_size - 1);
+    exec_.each_lane([&](Lane lane) {
+      const Pages& p = pages[lane];
+      Scales& loaded = scales[lane];
+      FP4PA_UNROLL
+      for (int j = 0; j < kRuns; ++j) {
+        const std::uint32_t token = static_cast<std::uint32_t>(begin + run_key(lane, j)) & mask;
+        rows[lane].of[j][0] = step_to(run_[lane].k, p.of_run[j], segment_.k.page_stride, token, segment_.k.token_stride);
+        rows[lane].of[j][1] = step_to(run_[lane].v, p.of_run[j], segment_.v.page_stride, token, segment_.v.token_stride);
+        if constexpr (kTokenWords > 0) {
+          const std::uint8_t* const from = step_to(run_[lane].v_scales, p.of_run[j], segment_.v.scale_page_stride,
+                                                   token >> segment_.v.scale_shift, segment_.v.scale_token_stride);
+          loaded.tokens[j] = exec_.template load_global<std::uint32_t>(from);
+        }
+      }
+      FP4PA_UNROLL
+      for (int i = 0; i < kOwned; ++i) {
+        const int row = i * kThreads + thread(lane);
+        if (kOwned * kThreads > kTileKeys && row >= kTileKeys) continue;
+        const std::uint32_t token = static_cast<std::uint32_t>(begin + row) & mask;
+        if constexpr (kKWords > 0) {
+          load_words<key_scale_bytes(kKKind, kConfig.head_dim)>(
+              step_to(run_[lane].k_scales, p.of_key[i], segment_.k.scale_page_stride, token, segment_.k.scale_token_stride),
+              loaded.k[i]);
+        }
+        if constexpr (kVWords > 0) {
+          load_words<key_scale_bytes(kVKind, kConfig.head_dim)>(
+              step_to(run_[lane].v_scales, p.of_key[i], segment_.v.scale_page_stride, token, segment_.v.scale_token_stride),
+              loaded.v[i]);
+        }
+      }
+    });
+  }
+
+  FP4PA_FN void copy_runs(const PerLane<RunRows>& rows, int slot) {
+    exec_.each_lane([&](Lane lane) {
+      const std::uint32_t to = slot_offset(slot) + thread(lane) * kChunkBytes;
+      FP4PA_UNROLL
+      for (int which = 0; which < 2; ++which) {
+        const std::int64_t token_stride = which == 0 ? segment_.k.token_stride : segment_.v.token_stride;
+        FP4PA_UNROLL
+        for (int c = 0; c < kRunCopies; ++c) {
+          const int row = thread(lane) / kRunPitch;
+          const int column = thread(lane) % kRunPitch;
+          // Rows eight apart are swizzled alike.
+          const int chunks = kRunRows % 8 == 0 ? 0
+                                               : Shim::swizzle(c * kRunRows + row, column, kRunPitch) -
+                                                     Shim::swizzle(row, column, kRunPitch);
+          const int run = kRunRows > kRunKeys ? c : c * kRunRows / kRunKeys;
+          constexpr auto kOffset = [](int copy) { return static_cast<std::uint32_t>(copy * kRunRows % kRunKeys); };
+          const std::uint8_t* const first = rows[lane].of[run][which];
+          const std::uint8_t* const from = (kOffset(c) == 0 ? first : steps(first, kOffset(c), token_stride)) + chunks * kChunkBytes;
+          exec_.copy_async_16(lane, to + (which == 0 ? 0 : layout().v_codes) + c * kThreads * kChunkBytes, from, true);
+        }
+      }
+    });
+    exec_.copy_commit();
+  }
+  /// A key's scales in loads as wide as their alignment, see scales_are_aligned.
+  template <int kBytes, int kWords>
+  FP4PA_FN void load_words(const std::uint8_t* from, std::uint32_t (&words)[kWords]) {
+    if constexpr (kBytes == 1) {
+      words[0] = exec_.template load_global<std::uint8_t>(from);
+    } else if constexpr (kBytes == 2) {
+      words[0] = exec_.template load_global<std::uint16_t>(from);
+    } else {
+      FP4PA_UNROLL
+      for (int w = 0; w < kWords; ++w) words[w] = exec_.template load_global<std::uint32_t>(from + 4 * w);
     }
   }
 
@@ -320,7 +554,7 @@ class KeyStreamOf {
         const auto* const row = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(from));
         if (from != 0) load_scale_words(exec_, row + word % row_words * 4, 4, v_words_, loaded);
       }
-      pending_[lane].tokens[i] = loaded[0];
+      scales_[lane].tokens[i] = loaded[0];
     }
   }
 
@@ -336,11 +570,25 @@ class KeyStreamOf {
   std::uint32_t stages_;     // offset of slot 0
   std::uint32_t addresses_;
   std::int32_t index_;       // current tile
+  float v_global_;
   int slot_ = 0;
-  int scales_slot_ = 0;      // of the scales in pending_
+  int scales_slot_ = 0;      // of the tile that scales_ are of
   bool k_words_;
   bool v_words_;
-  PerLane<Pending> pending_;
+  PerLane<Pages> pages_;     // of the next tile to stage
+  PerLane<Scales> scales_;   // of the last tile staged
+
+  // Where a thread's copies and scales begin: head and lane within them, page and token not.
+  struct Run {
+    const std::uint8_t* k;
+    const std::uint8_t* v;
+    const std::uint8_t* k_scales;
+    const std::uint8_t* v_scales;
+  };
+  bool by_runs_ = false;
+  int page_shift_ = 0;
+  const std::int32_t* page_ids_ = nullptr;  // of the sequence
+  PerLane<Run> run_;
 };
 
 }  // namespace fp4pa::core

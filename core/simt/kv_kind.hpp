@@ -22,6 +22,7 @@ enum class KvKind : std::int32_t {
   kNvfp4Tokens,
   kAny,
   kAnyRecent,    // any of those that a recent tier may have
+  kMxfp8,
 };
 
 [[nodiscard]] FP4PA_FN constexpr bool is_any(KvKind k) { return k == KvKind::kAny || k == KvKind::kAnyRecent; }
@@ -33,6 +34,7 @@ enum class KvKind : std::int32_t {
     case KvFormat::kE8m0PerToken: return KvKind::kPerToken;
     case KvFormat::kFp8E4m3: return KvKind::kFp8;
     case KvFormat::kBf16: return KvKind::kBf16;
+    case KvFormat::kMxfp8: return KvKind::kMxfp8;
     default: return KvKind::kF16;
   }
 }
@@ -44,14 +46,16 @@ enum class KvKind : std::int32_t {
 [[nodiscard]] FP4PA_FN constexpr bool is_fp4(KvKind k) {
   return k == KvKind::kMxfp4 || k == KvKind::kNvfp4 || k == KvKind::kPerToken || along_tokens(k);
 }
+[[nodiscard]] FP4PA_FN constexpr bool is_e4m3(KvKind k) { return k == KvKind::kFp8 || k == KvKind::kMxfp8; }
 /// Elements in 16 bits of a row.
-[[nodiscard]] FP4PA_FN constexpr int per_halfword(KvKind k) { return is_fp4(k) ? 4 : k == KvKind::kFp8 ? 2 : 1; }
+[[nodiscard]] FP4PA_FN constexpr int per_halfword(KvKind k) { return is_fp4(k) ? 4 : is_e4m3(k) ? 2 : 1; }
 [[nodiscard]] FP4PA_FN constexpr int code_bytes(KvKind k, int head_dim) { return 2 * head_dim / per_halfword(k); }
 
 /// Bytes of scales that one key brings along head_dim; 0 along tokens and without scales.
 [[nodiscard]] FP4PA_FN constexpr int key_scale_bytes(KvKind k, int head_dim) {
   switch (k) {
-    case KvKind::kMxfp4: return head_dim / 32;
+    case KvKind::kMxfp4:
+    case KvKind::kMxfp8: return head_dim / 32;
     case KvKind::kNvfp4: return head_dim / 16;
     case KvKind::kPerToken: return 1;
     default: return 0;
@@ -77,6 +81,7 @@ FP4PA_FN void with_key_kind(KvKind kind, F&& f) {
       case KvKind::kMxfp4: f(KindConstant<KvKind::kMxfp4>()); break;
       case KvKind::kNvfp4: f(KindConstant<KvKind::kNvfp4>()); break;
       case KvKind::kPerToken: f(KindConstant<KvKind::kPerToken>()); break;
+      case KvKind::kMxfp8: f(KindConstant<KvKind::kMxfp8>()); break;
       default: with_key_kind<KvKind::kAnyRecent>(kind, f); break;
     }
   }

@@ -32,16 +32,57 @@ struct QueryForm {
 };
 
 /// Operands that a query is the sum of.
-[[nodiscard]] FP4PA_FN int query_terms(const AttentionParams& p, bool operand_is_bf16) {
-  if (p.q.dtype == DType::kF32 || p.rotation != Rotation::kNone) return 2;
-  return operand_is_bf16 && p.q.dtype == DType::kF16 ? 2 : 1;
+[[nodiscard]] FP4PA_FN int query_terms(DType query, Rotation rotation, bool operand_is_bf16) {
+  if (query == DType::kF32 || rotation != Rotation::kNone) return 2;
+  return operand_is_bf16 && query == DType::kF16 ? 2 : 1;
+}
+
+/// The bits of an element, and what they say.
+template <class E>
+FP4PA_FN std::uint32_t load_query_bits(E& exec, const HeadTensor& q, std::int64_t index) {
+  if (q.dtype == DType::kF32) return exec.template load_global<std::uint32_t>(static_cast<const std::uint32_t*>(q.data) + index);
+  return exec.template load_global<std::uint16_t>(static_cast<const std::uint16_t*>(q.data) + index);
+}
+[[nodiscard]] FP4PA_FN float query_element(DType dtype, std::uint32_t bits) {
+  if (dtype == DType::kF32) return std::bit_cast<float>(bits);
+  return dtype == DType::kF16 ? f16_to_f32(static_cast<std::uint16_t>(bits)) : bf16_to_f32(static_cast<std::uint16_t>(bits));
+}
+
+/// A query row as quads: lane l holds elements 4l .. 4l+3 of every 4 * kLanes. Whether rows can be read so, in single loads.
+template <class E>
+[[nodiscard]] FP4PA_FN bool query_rows_are_quads(const HeadTensor& q, int head_dim) {
+  const int bytes = q.dtype == DType::kF32 ? 4 : 2;
+  const auto address = reinterpret_cast<std::uintptr_t>(q.data) | static_cast<std::uintptr_t>(q.token_stride * bytes) |
+                       static_cast<std::uintptr_t>(q.head_stride * bytes);
+  return head_dim % (4 * E::kLanes) == 0 && address % (4 * bytes) == 0;
 }
 
 template <class E>
-FP4PA_FN float load_query_element(E& exec, const HeadTensor& q, std::int64_t index) {
-  if (q.dtype == DType::kF32) return exec.template load_global<float>(static_cast<const float*>(q.data) + index);
-  const auto half = exec.template load_global<std::uint16_t>(static_cast<const std::uint16_t*>(q.data) + index);
-  return q.dtype == DType::kF16 ? f16_to_f32(half) : bf16_to_f32(half);
+FP4PA_FN void load_query_quad(E& exec, const HeadTensor& q, std::int64_t index, float (&out)[4]) {
+  struct alignas(16) Floats {
+    float value[4];
+  };
+  struct alignas(8) Halves {
+    std::uint16_t value[4];
+  };
+  if (q.dtype == DType::kF32) {
+    const auto x = exec.template load_global<Floats>(static_cast<const float*>(q.data) + index);
+    FP4PA_UNROLL
+    for (int i = 0; i < 4; ++i) out[i] = x.value[i];
+    return;
+  }
+  const auto x = exec.template load_global<Halves>(static_cast<const std::uint16_t*>(q.data) + index);
+  FP4PA_UNROLL
+  for (int i = 0; i < 4; ++i) out[i] = q.dtype == DType::kF16 ? f16_to_f32(x.value[i]) : bf16_to_f32(x.value[i]);
+}
+
+/// The power of two that moves a row to the binade its operand form asks for.
+/// @param amax  magnitude_bits of the row's largest element
+[[nodiscard]] FP4PA_FN int query_shift(QueryForm form, std::uint32_t amax) {
+  if (form.binade == QueryForm::kAsIs) return 0;
+  const int exponent = static_cast<int>(amax >> 23) - 127;
+  const int shift = form.binade - exponent;
+  return exponent == -127 ? 0 : shift > 126 ? 126 : shift < -126 ? -126 : shift;
 }
 
 /// The butterflies of hadamard.hpp on one row in shared memory, spread over the lanes; the norm is left to the caller.
@@ -76,8 +117,18 @@ FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, const RowMap
   const bool exists = row < rows.num_rows;
   const std::int64_t at = exists ? rows.token(row) * p.q.token_stride + rows.head(row) * p.q.head_stride : 0;
   exec.each_lane([&](auto lane) {
-    for (int d = lane.id; d < p.head_dim; d += E::kLanes) {
-      exec.template store_shared<float>(lane, scratch + 4 * d, exists ? load_query_element(exec, p.q, at + d) : 0.0f);
+    // All elements are asked for before the first is waited for.
+    constexpr int kMost = 256 / E::kLanes;
+    std::uint32_t x[kMost];
+    FP4PA_UNROLL
+    for (int i = 0; i < kMost; ++i) {
+      const int d = lane.id + i * E::kLanes;
+      x[i] = exists && d < p.head_dim ? load_query_bits(exec, p.q, at + d) : 0;
+    }
+    FP4PA_UNROLL
+    for (int i = 0; i < kMost; ++i) {
+      const int d = lane.id + i * E::kLanes;
+      if (d < p.head_dim) exec.template store_shared<float>(lane, scratch + 4 * d, query_element(p.q.dtype, x[i]));
     }
   });
   float norm = 1.0f;
@@ -97,9 +148,7 @@ FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, const RowMap
       amax[lane] = bits > amax[lane] ? bits : amax[lane];
     }
   });
-  const int exponent = static_cast<int>(exec.reduce_max(amax) >> 23) - 127;
-  int shift = form.binade - exponent;
-  shift = exponent == -127 ? 0 : shift > 126 ? 126 : shift < -126 ? -126 : shift;
+  const int shift = query_shift(form, exec.reduce_max(amax));
   return {norm * exp2_exact(shift), multiplier * form.unit * exp2_exact(-shift)};
 }
 

@@ -27,6 +27,45 @@ inline constexpr int kScratchBytes = 1024;
 }
 [[nodiscard]] FP4PA_FN constexpr int round_up_to(int x, int multiple) { return (x + multiple - 1) / multiple * multiple; }
 
+/// How the scales of keys lie in a staged tile: word by word as in the cache, key by key. A shim whose products want them
+/// otherwise names a form of its own (Shim::ScaleForm) with the same members; staging then converts each scale once, where the
+/// products would do it in every lane that needs it. Scales along tokens always lie as in the cache.
+struct CacheScales {
+  /// Bytes of a tile's scales per key.
+  [[nodiscard]] FP4PA_FN static constexpr int key_bytes(KvKind k, int head_dim) {
+    return round_up_to(key_scale_bytes(k, head_dim), 4);
+  }
+  [[nodiscard]] FP4PA_FN static constexpr int value_bytes(KvKind k, int head_dim) {
+    return round_up_to(key_scale_bytes(k, head_dim), 4);
+  }
+  /// Stores the scales of key `key` of a tile, `words` as in the cache, into the tile's scales at `at`.
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void store_key(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t at, int key,
+                                 const std::uint32_t (&words)[kWords]) {
+    FP4PA_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      if (4 * w < key_scale_bytes(k, head_dim)) {
+        exec.template store_shared<std::uint32_t>(lane, at + key * key_bytes(k, head_dim) + 4 * w, words[w]);
+      }
+    }
+  }
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void store_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t at, int key,
+                                   const std::uint32_t (&words)[kWords]) {
+    store_key(exec, lane, k, head_dim, at, key, words);
+  }
+};
+
+template <class Shim>
+struct ScaleFormOf {
+  using type = CacheScales;
+};
+template <class Shim>
+  requires requires { typename Shim::ScaleForm; }
+struct ScaleFormOf<Shim> {
+  using type = typename Shim::ScaleForm;
+};
+
 /// One tile in shared memory; K codes are at its start.
 struct TileLayout {
   int k_chunks;  // chunks of a row's pitch
@@ -34,20 +73,21 @@ struct TileLayout {
   int v_codes;   // offsets in bytes
   int k_scales;
   int v_scales;
-  int k_scale_pitch;  // bytes from key to key, a multiple of 4
+  int k_scale_pitch;  // bytes per key
   int v_scale_pitch;  // the same, or along tokens from piece to piece
   int bytes;
 };
 
+template <class ScaleForm = CacheScales>
 [[nodiscard]] FP4PA_FN constexpr TileLayout tile_layout(KvKind k, KvKind v, int head_dim, int tile_keys) {
   TileLayout t{};
   t.k_chunks = power_of_two_at_least(code_bytes(k, head_dim) / kChunkBytes);
   t.v_chunks = power_of_two_at_least(code_bytes(v, head_dim) / kChunkBytes);
-  t.k_scale_pitch = round_up_to(key_scale_bytes(k, head_dim), 4);
-  t.v_scale_pitch = along_tokens(v) ? head_dim : round_up_to(key_scale_bytes(v, head_dim), 4);
+  t.k_scale_pitch = ScaleForm::key_bytes(k, head_dim);
+  t.v_scale_pitch = along_tokens(v) ? head_dim : ScaleForm::value_bytes(v, head_dim);
   t.v_codes = tile_keys * t.k_chunks * kChunkBytes;
   t.k_scales = t.v_codes + tile_keys * t.v_chunks * kChunkBytes;
-  t.v_scales = t.k_scales + tile_keys * t.k_scale_pitch;
+  t.v_scales = round_up_to(t.k_scales + tile_keys * t.k_scale_pitch, kChunkBytes);
   const int v_scale_rows = along_tokens(v) ? tile_keys / kScalePiece : tile_keys;
   t.bytes = round_up_to(t.v_scales + v_scale_rows * t.v_scale_pitch, 128);
   return t;
@@ -66,13 +106,14 @@ struct SharedLayout {
 
 /// @param stage_bytes   of a team's stages in the segment that needs most
 /// @param result_bytes  of one warp's accumulators and row states, when keys are divided
+/// @param query_terms   operands that a query is the sum of, see query.hpp
 [[nodiscard]] FP4PA_FN constexpr SharedLayout shared_layout(const SimtConfig& c, int atom_queries, int head_dim, int warps,
-                                                            int stage_bytes, int result_bytes) {
+                                                            int stage_bytes, int result_bytes, int query_terms = 2) {
   const int teams = divides_rows(c) ? 1 : warps;
   SharedLayout s{};
   s.row_factors = warps * kScratchBytes;
   s.query = s.row_factors + round_up_to(tile_rows(c, atom_queries) * 4, 128);
-  s.query_bytes = 2 * c.row_tiles * atom_queries * head_dim * 2;
+  s.query_bytes = query_terms * c.row_tiles * atom_queries * head_dim * 2;
   s.addresses = s.query + s.query_bytes * (divides_rows(c) ? warps : 1);
   // Per key two addresses, per piece of a scale row one more.
   s.address_bytes = round_up_to(c.tile_keys * 16 + c.tile_keys / kScalePiece * 8, 128);

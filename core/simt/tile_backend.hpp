@@ -11,13 +11,15 @@
 #include <cstdint>
 
 #include "core/attention/body.hpp"
+#include "core/math.hpp"
 #include "core/simt/key_stream.hpp"
 #include "core/simt/query.hpp"
 #include "core/simt/row_slots.hpp"
 
 namespace fp4pa::core {
 
-/// What a shim supplies; docs/writing_a_backend.md has the prose.
+/// What a shim supplies; docs/writing_a_backend.md has the prose. A shim whose query operands are no 16-bit floats also has
+/// query_terms(params, kind), the number of operands that a query is the sum of.
 template <class S>
 concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float x, typename S::Exec& exec) {
   requires std::same_as<decltype(S::kConfig), const SimtConfig>;
@@ -25,12 +27,32 @@ concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float 
   typename S::OutputAtom;
   requires rows_agree<typename S::ScoreAtom, typename S::OutputAtom>();
   typename S::QueryRegisters;  // a lane's share of the query, where it is kept in registers
-  { S::swizzle(i, i, i) } -> std::same_as<int>;
+  { S::swizzle(i, i, i) } -> std::same_as<int>;       // where chunk i of a row lies; its own inverse, alike in rows 8 apart
+  { S::token_of_slot(i) } -> std::same_as<int>;        // which key of a tile the product takes as its i-th, see token_order.hpp
+  requires std::same_as<decltype(S::kTokenAlignment), const int>;  // tokens that must share a row of scales along tokens
   { S::exp2(x) } -> std::same_as<float>;
   { S::query_form(kind) } -> std::same_as<QueryForm>;
   { S::dim_order(kind) } -> std::same_as<int>;
-  { S::output_dim(i, i, i, i) } -> std::same_as<int>;  // order, dim tile of a 32-dim block, lane, value
+  { S::output_dim(i, i, i, i) } -> std::same_as<int>;  // order, dim tile of a block of dims, lane, value
 };
+
+/// Dims that a shim's orders permute among themselves; 32 unless it says otherwise.
+template <class S>
+inline constexpr int kOutputBlockOf = kDimBlock;
+template <class S>
+  requires requires { S::kOutputBlock; }
+inline constexpr int kOutputBlockOf<S> = S::kOutputBlock;
+
+/// Probabilities are kept times 2^kProbabilityLog2, where a shim names one: its P V then needs no multiplication of its own to
+/// bring them into the range of a narrow operand. Row sums are kept in the same unit until finish_rows.
+template <class Shim>
+[[nodiscard]] consteval int probability_log2() {
+  if constexpr (requires { Shim::kProbabilityLog2; }) {
+    return Shim::kProbabilityLog2;
+  } else {
+    return 0;
+  }
+}
 
 template <class Shim>
 class SimtTileBackend {
@@ -55,20 +77,28 @@ class SimtTileBackend {
   static constexpr int kOutputValues = OutputSlots::kValues;
   static constexpr int kOutputRegisters = kDimTiles * kRowTiles * kOutputValues;
 
+  static constexpr int kOutputBlock = kOutputBlockOf<Shim>;
+  /// An output has the same order wherever it came from: in one format of V, or because the shim says so of all.
+  static constexpr bool kOneOrder = (kSegments == 1 && !is_any(kConfig.v[0])) || requires { requires Shim::kOneOrder; };
+
   using ScoreRegisters = float[kKeyTiles][kRowTiles][kScoreValues];
   using OutputRegisters = float[kDimTiles][kRowTiles][kOutputValues];
 
   struct RowVector {
     PerLane<float[kRowSlots]> value;
   };
+  /// In log2 units, or as the instruction summed them: then the rows' factors are multiplied in with the subtraction of the
+  /// maximum, or before anybody looks at a score.
   struct Scores {
     PerLane<ScoreRegisters> value;
     std::int32_t first_key;
+    bool raw;
   };
   struct Output {
     PerLane<OutputRegisters> value;
     float unit;     // the output is value * unit * 2^unit_log2
     int unit_log2;  // kept apart: it may leave the range of a float
+    int unit_floor; // the least unit_log2 that what is there stays finite in
     int order;      // of its dims, see Shim::dim_order; 0 while it is all zeros
   };
 
@@ -87,7 +117,10 @@ class SimtTileBackend {
     const Segment& segment = p_.segments[S];
     exec_.template copy_wait<0>();
     exec_.block_barrier();  // nobody reads the last query or the last stages any more
-    load_query<S>(rows, segment.k, item.kv_head);
+    const int team = divides_rows(kConfig) ? 0 : exec_.warp();
+    Stream<S> stream(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
+                     layout_.addresses + team * layout_.address_bytes);
+    load_query<S>(rows, segment.k, item.kv_head);  // while the first keys are on their way
     exec_.block_barrier();
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
@@ -96,9 +129,7 @@ class SimtTileBackend {
       }
     });
     Shim::load_query_registers(exec_, query_offset(), head_dim(), query_);
-    const int team = divides_rows(kConfig) ? 0 : exec_.warp();
-    return Stream<S>(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
-                     layout_.addresses + team * layout_.address_bytes);
+    return stream;
   }
 
   [[nodiscard]] FP4PA_FN RowVector row_vector(float x) const {
@@ -110,6 +141,7 @@ class SimtTileBackend {
     Output o;
     o.unit = 1.0f;
     o.unit_log2 = 0;
+    o.unit_floor = -1000;
     o.order = 0;
     each_output(o, [](float& value, Lane, int, int, int) { value = 0.0f; });
     return o;
@@ -122,11 +154,7 @@ class SimtTileBackend {
     with_key_kind<kConfig.k[S]>(stream.k_kind(), [&](auto kind) {
       Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms_, scores.value);
     });
-    exec_.each_lane([&](Lane lane) {
-      for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
-        scores.value[lane][tile][nt][v] *= factor_.value[lane][nt * Slots::kSlots + Slots::slot(v)];
-      });
-    });
+    scores.raw = true;
     return scores;
   }
 
@@ -140,10 +168,18 @@ class SimtTileBackend {
 
   template <class F>
   FP4PA_FN void each_score(Scores& scores, F&& f) const {
+    if (scores.raw) {
+      exec_.each_lane([&](Lane lane) {
+        for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+          scores.value[lane][tile][nt][v] *= factor_.value[lane][nt * Slots::kSlots + Slots::slot(v)];
+        });
+      });
+      scores.raw = false;
+    }
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
         f(scores.value[lane][tile][nt][v], row_base() + nt * kQueries + Slots::query(lane.id, v),
-          scores.first_key + tile * Shim::ScoreAtom::kKeys + Slots::other(lane.id, v));
+          scores.first_key + Shim::token_of_slot(tile * Shim::ScoreAtom::kKeys + Slots::other(lane.id, v)));
       });
     });
   }
@@ -153,25 +189,28 @@ class SimtTileBackend {
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
         float& m = max.value[lane][nt * Slots::kSlots + Slots::slot(v)];
-        m = ::fmaxf(m, scores.value[lane][tile][nt][v]);
+        m = math::max(m, scores.value[lane][tile][nt][v]);
       });
     });
-    reduce_peers(max, [](float a, float b) { return ::fmaxf(a, b); });
-    each_row([](float& m, float old) { m = ::fmaxf(m, old); }, max, before);
+    reduce_peers(max, [](float a, float b) { return math::max(a, b); });
+    const RowVector factor = pending_factor(scores);
+    each_row([](float& m, float f, float old) { m = math::max(m * f, old); }, max, factor, before);
     return max;
   }
 
   FP4PA_FN void exp2_minus(Scores& scores, const RowVector& max) const {
+    const RowVector factor = pending_factor(scores);
     exec_.each_lane([&](Lane lane) {
       float base[kRowSlots];
       FP4PA_UNROLL
       for (int s = 0; s < kRowSlots; ++s) {
         // A row that has seen nothing has only scores of -inf: minus anything finite they give 0.
-        base[s] = max.value[lane][s] == kMinusInf ? 0.0f : max.value[lane][s];
+        base[s] = max.value[lane][s] == kMinusInf ? 0.0f : max.value[lane][s] - static_cast<float>(probability_log2<Shim>());
       }
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
+        const int slot = nt * Slots::kSlots + Slots::slot(v);
         float& x = scores.value[lane][tile][nt][v];
-        x = Shim::exp2(x - base[nt * Slots::kSlots + Slots::slot(v)]);
+        x = Shim::exp2(math::fma(x, factor.value[lane][slot], -base[slot]));
       });
     });
   }
@@ -233,6 +272,8 @@ class SimtTileBackend {
   /// Makes unit * 2^unit_log2 the unit of the output.
   FP4PA_FN void set_unit(Output& output, float unit, int unit_log2) const {
     if (output.unit == unit && output.unit_log2 == unit_log2) return;
+    // A sum of probabilities times decoded values is far less than 2^30 of its unit.
+    if (output.order != 0 && output.unit_floor < output.unit_log2 - 90) output.unit_floor = output.unit_log2 - 90;
     const int shift = output.unit_log2 - unit_log2;
     const float ratio = output.unit / unit;
     output.unit = unit;
@@ -244,8 +285,17 @@ class SimtTileBackend {
     each_output(output, [=](float& value, Lane, int, int, int) { value = value * low * ratio * high; });
   }
   [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : p_.head_dim; }
+  /// kScratchBytes of this warp alone, free while a segment runs.
+  [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }
 
  private:
+  /// What is still to be multiplied into scores; at least 0, see load_query.
+  [[nodiscard]] FP4PA_FN RowVector pending_factor(const Scores& scores) const {
+    RowVector factor = factor_;
+    each_row([&](float& f) { f = scores.raw ? f : 1.0f; }, factor);
+    return factor;
+  }
+
   template <int kTiles, int kValues, class F>
   FP4PA_FN static void for_each_value(F&& f) {
     FP4PA_UNROLL
@@ -267,7 +317,6 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN static bool first_peer(Lane lane) { return (lane.id & Slots::kPeerBits) == 0; }
   [[nodiscard]] FP4PA_FN bool holds_result() const { return divides_rows(kConfig) || exec_.warp() == 0; }
 
-  [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }
   [[nodiscard]] FP4PA_FN std::uint32_t query_offset() const {
     return layout_.query + (divides_rows(kConfig) ? exec_.warp() * layout_.query_bytes : 0);
   }
@@ -294,14 +343,27 @@ class SimtTileBackend {
     const KvKind kind = is_any(kFixed) ? kv_kind(k) : kFixed;
     const QueryForm form = Shim::query_form(kind);
     const float multiplier = p_.scale_log2 * k.global(kv_head);
-    terms_ = query_terms(p_, form.bf16);
+    // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.
+    const float sign = multiplier < 0.0f ? -1.0f : 1.0f;
+    const float magnitude = multiplier * sign;
+    if constexpr (requires { Shim::query_terms(p_, kind); }) {
+      terms_ = Shim::query_terms(p_, kind);
+    } else {
+      terms_ = query_terms(p_.q.dtype, p_.rotation, form.bf16);
+    }
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
+    if constexpr (kReadsQuads) {
+      if (p_.rotation == Rotation::kNone && query_rows_are_quads<E>(p_.q, p_.head_dim)) {
+        for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, magnitude, sign, r, step);
+        return;
+      }
+    }
+    FP4PA_NO_UNROLL
     for (int r = first; r < kWarpRows; r += step) {
-      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, multiplier);
-      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), q.to_operand,
-                            terms_);
+      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, magnitude);
+      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), sign * q.to_operand, terms_);
       exec_.each_lane([&](Lane lane) {
         if (lane.id == 0) {
           exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r), q.factor);
@@ -311,8 +373,70 @@ class SimtTileBackend {
     }
   }
 
+  // Rows that need no rotation are read several at a time, without a detour through shared memory: an item of few keys would
+  // otherwise spend most of its time on waiting for one row after the other.
+  static constexpr int kQuadRows = 4;
+  static constexpr int kQuads = kConfig.head_dim / (4 * E::kLanes);
+  static constexpr bool kReadsQuads = kQuads > 0 && requires { Shim::kStoresQuads; };
+
+  /// Rows r, r + step, ... of this warp.
+  FP4PA_FN void load_query_quads(const RowMap& rows, KvKind kind, QueryForm form, float magnitude, float sign, int r, int step) {
+    PerLane<float[kQuadRows][kQuads][4]> x;
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kQuadRows; ++i) {
+        const int row = row_base() + r + i * step;
+        const bool exists = r + i * step < kWarpRows && row < rows.num_rows;
+        const std::int64_t at = exists ? rows.token(row) * p_.q.token_stride + rows.head(row) * p_.q.head_stride : 0;
+        FP4PA_UNROLL
+        for (int q = 0; q < kQuads; ++q) {
+          const int dim = 4 * (q * E::kLanes + lane.id);
+          FP4PA_UNROLL
+          for (int d = 0; d < 4; ++d) x[lane][i][q][d] = 0.0f;
+          if (exists && dim < p_.head_dim) load_query_quad(exec_, p_.q, at + dim, x[lane][i][q]);
+        }
+      }
+    });
+    FP4PA_UNROLL
+    for (int i = 0; i < kQuadRows; ++i) {
+      if (r + i * step >= kWarpRows) break;
+      int shift = 0;
+      if (form.binade != QueryForm::kAsIs) {
+        PerLane<std::uint32_t> amax;
+        exec_.each_lane([&](Lane lane) {
+          amax[lane] = 0;
+          FP4PA_UNROLL
+          for (int q = 0; q < 4 * kQuads; ++q) {
+            const std::uint32_t bits = magnitude_bits(x[lane][i][q / 4][q % 4]);
+            amax[lane] = bits > amax[lane] ? bits : amax[lane];
+          }
+        });
+        shift = query_shift(form, exec_.reduce_max(amax));
+      }
+      FP4PA_UNROLL
+      for (int q = 0; q < kQuads; ++q) {
+        if (q * 4 * E::kLanes >= p_.head_dim) break;
+        PerLane<float[4]> quad;
+        exec_.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * sign * exp2_exact(shift);
+        });
+        Shim::store_query_quads(exec_, kind, query_offset(), r + i * step, 4 * q * E::kLanes, head_dim(), quad, terms_);
+      }
+      exec_.each_lane([&](Lane lane) {
+        if (lane.id == 0) {
+          exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r + i * step),
+                                             magnitude * form.unit * exp2_exact(-shift));
+        }
+      });
+    }
+  }
+
   // epilogue.hpp
+  template <class T, class Round>
+  FP4PA_FN void store_output_as(const RowMap& rows, const Output& output, Round&& round) const;
   FP4PA_FN void merge_warps(RowVector& max, RowVector& sum, Output& output);
+  FP4PA_FN void move_dims(Output& output, int old, int order) const;
 
   E& exec_;
   const AttentionParams& p_;

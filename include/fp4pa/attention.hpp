@@ -56,6 +56,7 @@ struct AttentionConfig {
   bool validate_device_data = false; ///< GPUs: also check lengths and page ids, at a cost; the CPU always does
   const char* backend = nullptr;     ///< null: FP4PA_FORCE_BACKEND, or else the best available
   std::int32_t num_threads = 0;      ///< CPU threads; 0 = OpenMP's choice at plan time
+  MatrixPath matrix_path = MatrixPath::kAuto;  ///< whether FP4 matrix cores are used where there are any
 };
 
 /// What changes with every call. All pointers are in the back end's memory.
@@ -108,7 +109,8 @@ class AttentionPlan {
 };
 
 /// Validates `config`, chooses a back end and an instance, and fixes the partition.
-/// @errors every code of the configuration's parts; kUnknownBackend, kBackendUnavailable. *plan is untouched on error.
+/// @errors every code of the configuration's parts; kUnknownBackend, kBackendUnavailable; kUnsupportedFormat where
+///         matrix_path is native and the back end has no such kernel. *plan is untouched on error.
 [[nodiscard]] FP4PA_API Status plan(const AttentionConfig& config, AttentionPlan* plan) noexcept;
 
 /// Computes O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE.

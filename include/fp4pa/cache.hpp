@@ -29,7 +29,7 @@ enum class ScaleSwizzle : std::int32_t {
 ///
 /// Element (page p, token t, head h) starts at `data + p*page_stride + t*token_stride + h*head_stride` (bytes); its
 /// head_dim elements are contiguous. Scales of the same element start at the scale address formed the same way from the
-/// scale strides, with head_dim/32 (MXFP4), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes. With
+/// scale strides, with head_dim/32 (MXFP4, MXFP8), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes. With
 /// `scale_axis == kTokens`, "t" in the scale address counts groups of 32 (MXFP4) or 16 (NVFP4) tokens of the page and each
 /// holds head_dim bytes, one per column.
 struct KvTensorDesc {
@@ -65,7 +65,7 @@ struct KvCacheDesc {
   std::int32_t page_size = 0;  ///< tokens, 1 to 1024
   std::int64_t num_pages = 0;  ///< up to 2^31 - 1; pools past 4 GiB are fine
   Rotation rotation = Rotation::kNone;  ///< of K on append and of Q on load; must divide head_dim
-  ScaleMode scale_mode = ScaleMode::kFloor;             ///< used when encoding MXFP4 and E8M0 per token
+  ScaleMode scale_mode = ScaleMode::kFloor;             ///< used when encoding MXFP4, MXFP8 and E8M0 per token
   Nvfp4Scale nvfp4_scale = Nvfp4Scale::kAmaxOver6;      ///< used when encoding NVFP4
 };
 

@@ -100,7 +100,8 @@ enum {
   FP4PA_KV_E8M0_PER_TOKEN = 2, /* E2M1, one E8M0 scale per token and head: D/2 + 1 */
   FP4PA_KV_FP8_E4M3 = 3,       /* E4M3 (OCP), fp32 decode multiplier: D */
   FP4PA_KV_BF16 = 4,           /* 2 D */
-  FP4PA_KV_F16 = 5             /* 2 D */
+  FP4PA_KV_F16 = 5,            /* 2 D */
+  FP4PA_KV_MXFP8 = 6           /* E4M3 (OCP), one E8M0 scale per 32 elements: D + D/32 */
 };
 
 /* Which way the groups of V's scales run; K's always run along head_dim. */
@@ -108,6 +109,14 @@ typedef int32_t fp4pa_scale_axis;
 enum {
   FP4PA_SCALE_AXIS_HEAD_DIM = 0,
   FP4PA_SCALE_AXIS_TOKENS = 1 /* V in MXFP4 (32 tokens) or NVFP4 (16 tokens) only */
+};
+
+/* How FP4 reaches the matrix cores of a GPU that can multiply it as it lies in the cache, its block scales included. */
+typedef int32_t fp4pa_matrix_path;
+enum {
+  FP4PA_MATRIX_AUTO = 0,   /* native where there is such a kernel and it does not read the cache more often; both are as accurate */
+  FP4PA_MATRIX_NATIVE = 1, /* as it lies in the cache; a plan refuses what has no such kernel */
+  FP4PA_MATRIX_DECODE = 2  /* decoded in registers, as CPUs and other GPUs always do */
 };
 
 /* How an E8M0 scale is chosen from a group's largest magnitude. */
@@ -394,6 +403,7 @@ typedef struct fp4pa_attention_config {
   int32_t validate_device_data; /* 0 or 1: GPUs also check lengths and page ids, at a cost; the CPU always does */
   int32_t num_threads;          /* CPU threads; 0 = OpenMP's choice at plan time */
   const char* backend;          /* null: FP4PA_FORCE_BACKEND, or else the best available */
+  fp4pa_matrix_path matrix_path;
 } fp4pa_attention_config;
 /* Defaults: causal, Q and O in bf16, block table; the rest 0. */
 FP4PA_API void fp4pa_attention_config_init_sized(fp4pa_attention_config* config, size_t struct_size);
@@ -481,5 +491,8 @@ static inline void fp4pa_attention_args_init(fp4pa_attention_args* x) { fp4pa_at
 #ifdef __cplusplus
 }
 #endif
+
+#include "fp4pa/fp4pa_dense.h"
+#include "fp4pa/fp4pa_gemm.h"
 
 #endif /* FP4PA_FP4PA_H */

@@ -4,6 +4,8 @@
 #include "fp4pa/attention.hpp"
 #include "fp4pa/backends.hpp"
 #include "fp4pa/cache.hpp"
+#include "fp4pa/dense_attention.hpp"
+#include "fp4pa/gemm.hpp"
 #include "fp4pa/quantize.hpp"
 #include "fp4pa/status.hpp"
 #include "fp4pa/types.hpp"

@@ -19,6 +19,7 @@ enum class KvFormat : std::int32_t {
   kFp8E4m3 = 3,       ///< E4M3 (OCP), and an fp32 decode multiplier: D bytes
   kBf16 = 4,          ///< 2 D bytes
   kF16 = 5,           ///< 2 D bytes
+  kMxfp8 = 6,         ///< E4M3 (OCP), one E8M0 scale per 32 elements: D + D/32 bytes
 };
 
 /// Which way the groups of V's scales run. K's always run along head_dim.
@@ -57,6 +58,13 @@ enum class Rotation : std::int32_t {
   kHadamard128 = 128,
 };
 
+/// How FP4 reaches the matrix cores of a GPU that can multiply it as it lies in the cache, its block scales included.
+enum class MatrixPath : std::int32_t {
+  kAuto = 0,    ///< native where there is such a kernel and it does not read the cache more often; both are as accurate
+  kNative = 1,  ///< as it lies in the cache; plan() refuses what has no such kernel
+  kDecode = 2,  ///< decoded in registers, as CPUs and other GPUs always do
+};
+
 /// Integer type of a slot mapping.
 enum class IndexType : std::int32_t { kInt32 = 0, kInt64 = 1 };
 
@@ -77,6 +85,16 @@ enum class IndexType : std::int32_t { kInt32 = 0, kInt64 = 1 };
     case KvFormat::kFp8E4m3: return "fp8_e4m3";
     case KvFormat::kBf16: return "bf16";
     case KvFormat::kF16: return "f16";
+    case KvFormat::kMxfp8: return "mxfp8";
+  }
+  return "unknown";
+}
+
+[[nodiscard]] constexpr const char* name_of(MatrixPath v) noexcept {
+  switch (v) {
+    case MatrixPath::kAuto: return "auto";
+    case MatrixPath::kNative: return "native";
+    case MatrixPath::kDecode: return "decode";
   }
   return "unknown";
 }
@@ -122,5 +140,8 @@ enum class IndexType : std::int32_t { kInt32 = 0, kInt64 = 1 };
 [[nodiscard]] constexpr bool is_fp4(KvFormat v) noexcept {
   return v == KvFormat::kMxfp4 || v == KvFormat::kNvfp4 || v == KvFormat::kE8m0PerToken;
 }
+
+/// Whether groups of a format's elements share a scale that is stored beside the codes.
+[[nodiscard]] constexpr bool has_scales(KvFormat v) noexcept { return is_fp4(v) || v == KvFormat::kMxfp8; }
 
 }  // namespace fp4pa

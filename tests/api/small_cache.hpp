@@ -42,8 +42,8 @@ struct SmallCache {
         v_scales(dense_scale_bytes(desc, desc.v)) {
     desc.k.data = k_data.data();
     desc.v.data = v_data.data();
-    if (is_fp4(k_format)) desc.k.scales = k_scales.data();
-    if (is_fp4(v_format)) desc.v.scales = v_scales.data();
+    if (has_scales(k_format)) desc.k.scales = k_scales.data();
+    if (has_scales(v_format)) desc.v.scales = v_scales.data();
   }
   SmallCache(const SmallCache&) = delete;
 

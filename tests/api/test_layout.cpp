@@ -147,7 +147,7 @@ TEST_CASE("dense strides: HND and NHD, codes and scales") {
 
 TEST_CASE("interleaved pages of every format and order validate and do not overlap") {
   const KvFormat formats[] = {KvFormat::kMxfp4,  KvFormat::kNvfp4, KvFormat::kE8m0PerToken,
-                              KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16};
+                              KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16, KvFormat::kMxfp8};
   for (const KvFormat k : formats) {
     for (const KvFormat v : formats) {
       for (const PageOrder order : {PageOrder::kHnd, PageOrder::kNhd}) {
@@ -200,7 +200,9 @@ TEST_CASE("sizes of a row") {
   CHECK(kv_data_bytes(KvFormat::kFp8E4m3, 128) == 128);
   CHECK(kv_data_bytes(KvFormat::kBf16, 128) == 256);
   CHECK(kv_data_bytes(static_cast<KvFormat>(77), 128) == 0);
+  CHECK(kv_data_bytes(KvFormat::kMxfp8, 128) == 128);
   CHECK(kv_scale_bytes(KvFormat::kMxfp4, VScaleAxis::kHeadDim, 128) == 4);
+  CHECK(kv_scale_bytes(KvFormat::kMxfp8, VScaleAxis::kHeadDim, 128) == 4);
   CHECK(kv_scale_bytes(KvFormat::kNvfp4, VScaleAxis::kHeadDim, 128) == 8);
   CHECK(kv_scale_bytes(KvFormat::kMxfp4, VScaleAxis::kTokens, 128) == 128);
   CHECK(kv_scale_bytes(KvFormat::kE8m0PerToken, VScaleAxis::kHeadDim, 128) == 1);

@@ -12,7 +12,7 @@ using test::SmallCache;
 
 TEST_CASE("every format, and every pair of formats, is accepted as laid out by the helpers") {
   const KvFormat formats[] = {KvFormat::kMxfp4,  KvFormat::kNvfp4, KvFormat::kE8m0PerToken,
-                              KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16};
+                              KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16, KvFormat::kMxfp8};
   for (const KvFormat k : formats) {
     for (const KvFormat v : formats) {
       SmallCache cache(k, v);
@@ -88,8 +88,8 @@ TEST_CASE("nvfp4_scale outside the enum") {
 
 TEST_CASE("format outside the enum, of K and of V") {
   SmallCache cache;
-  cache.desc.k.format = static_cast<KvFormat>(6);
-  FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kUnsupportedFormat, "k.format is 6", "mxfp4", "f16");
+  cache.desc.k.format = static_cast<KvFormat>(7);
+  FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kUnsupportedFormat, "k.format is 7", "mxfp4", "mxfp8");
   cache.desc.k.format = KvFormat::kMxfp4;
   cache.desc.v.format = static_cast<KvFormat>(-7);
   FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kUnsupportedFormat, "v.format is -7", "mxfp4", "f16");
@@ -118,7 +118,7 @@ TEST_CASE("scale axis: tokens for K, a value outside the enum, a format without 
   cache.desc.v.scale_axis = static_cast<VScaleAxis>(2);
   FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kUnsupportedFormat, "v.scale_axis is 2", "0 (head_dim), 1 (tokens)");
 
-  for (const KvFormat format : {KvFormat::kE8m0PerToken, KvFormat::kFp8E4m3, KvFormat::kBf16, KvFormat::kF16}) {
+  for (const KvFormat format : {KvFormat::kE8m0PerToken, KvFormat::kFp8E4m3, KvFormat::kBf16, KvFormat::kF16, KvFormat::kMxfp8}) {
     SmallCache other(KvFormat::kMxfp4, format);
     other.desc.v.scale_axis = VScaleAxis::kTokens;
     FP4PA_CHECK_REFUSED(validate(other.desc), Status::kUnsupportedFormat, name_of(format), "mxfp4, nvfp4");

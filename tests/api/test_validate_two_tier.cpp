@@ -28,6 +28,8 @@ TEST_CASE("two tiers: the recent one may be bf16, f16 or fp8") {
   }
   FP4PA_CHECK_REFUSED(validate(SmallTwoTier(KvFormat::kMxfp4).desc), Status::kUnsupportedFormat,
                       "recent.k.format is mxfp4", "bf16, f16, fp8_e4m3");
+  FP4PA_CHECK_REFUSED(validate(SmallTwoTier(KvFormat::kMxfp8).desc), Status::kUnsupportedFormat,
+                      "recent.k.format is mxfp8", "bf16, f16, fp8_e4m3");
 }
 
 TEST_CASE("two tiers: a failure names its tier") {

@@ -21,7 +21,7 @@ T pick(test::Random& random, std::initializer_list<T> choices) {
 bool one_in(test::Random& random, int n) { return random.below(n) == 0; }
 
 constexpr auto kFormats = {KvFormat::kMxfp4,   KvFormat::kNvfp4, KvFormat::kE8m0PerToken,
-                           KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16};
+                           KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16, KvFormat::kMxfp8};
 
 void draw_formats(test::Random& random, Case& c) {
   c.k = pick(random, kFormats);

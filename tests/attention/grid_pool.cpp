@@ -39,7 +39,7 @@ std::int64_t scale_span(const KvTensorDesc& tensor, const fp4pa::KvCacheDesc& ca
 /// A finite code of one byte: any pair of E2M1, or an E4M3 of at most 2^3 with all subnormals among them.
 std::uint8_t random_code(KvFormat format, test::Random& random) {
   const auto byte = static_cast<std::uint8_t>(random.bits());
-  if (format != KvFormat::kFp8E4m3) return byte;
+  if (format != KvFormat::kFp8E4m3 && format != KvFormat::kMxfp8) return byte;
   const int exponent = static_cast<int>(random.bits() % 11);
   return static_cast<std::uint8_t>((byte & 0x87) | exponent << 3);
 }

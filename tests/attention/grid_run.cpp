@@ -68,6 +68,7 @@ class Call {
   /// Plans and runs; returns what went wrong, if anything.
   [[nodiscard]] std::string run(std::string* backend);
   void compare(const Expected& expected, Outcome& outcome) const;
+  [[nodiscard]] Results results() const;
   void damage(Damage kind);
 
   fp4pa::AttentionConfig config;
@@ -345,9 +346,23 @@ void Call::compare(const Expected& expected, Outcome& outcome) const {
                                                       : std::sqrt(squared_excess / squared_reference);
 }
 
+Results Call::results() const {
+  Results r;
+  r.bytes.assign(o_.data(), o_.data() + o_elements_ * static_cast<std::size_t>(size_of(case_.o_dtype)));
+  r.lse.assign(lse_.begin(), lse_.begin() + std::int64_t{q_tokens_} * q_heads_);
+  for (std::int64_t t = 0; t < q_tokens_; ++t) {
+    for (std::int64_t h = 0; h < q_heads_; ++h) {
+      for (std::int64_t d = 0; d < case_.head_dim; ++d) {
+        r.o.push_back(fp4pa::reference::decode_plain(o_.data(), case_.o_dtype, q_index(t, h) + d));
+      }
+    }
+  }
+  return r;
+}
+
 }  // namespace
 
-Outcome run_case(const Case& c, Damage damage) {
+Outcome run_case(const Case& c, Damage damage, Results* results) {
   Outcome outcome;
   Call call(c);
   // The reference comes first, so that a call that damaged its inputs could not be compared with the damaged ones.
@@ -355,6 +370,7 @@ Outcome run_case(const Case& c, Damage damage) {
   if (damage != Damage::kNone) call.damage(damage);
   outcome.failure = call.run(&outcome.backend);
   if (outcome.failure.empty()) call.compare(expected, outcome);
+  if (results != nullptr) *results = call.results();
   return outcome;
 }
 

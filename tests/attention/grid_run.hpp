@@ -1,7 +1,9 @@
 // Running one configuration of the grid: build it, plan, run, compare with the double-precision reference.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tests/attention/grid_case.hpp"
 
@@ -28,6 +30,13 @@ struct Outcome {
 /// Deliberate damage, for the negative controls.
 enum class Damage { kNone, kKeyByte, kValueByte, kTableEntry };
 
-[[nodiscard]] Outcome run_case(const Case& c, Damage damage = Damage::kNone);
+/// What a call wrote, for comparisons between runs.
+struct Results {
+  std::vector<double> o;           ///< rows [token, head] of head_dim elements
+  std::vector<std::uint8_t> bytes;  ///< all of O's memory, gaps included
+  std::vector<float> lse;
+};
+
+[[nodiscard]] Outcome run_case(const Case& c, Damage damage = Damage::kNone, Results* results = nullptr);
 
 }  // namespace grid

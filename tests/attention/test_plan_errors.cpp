@@ -158,6 +158,10 @@ TEST_CASE("plan: splits, threads and tables outside their range") {
                 {"num_threads is -1", "4096"});
   check_refused([](AttentionConfig& c) { c.num_threads = 4097; }, Status::kInvalidArgument,
                 {"num_threads is 4097", "4096"});
+  check_refused([](AttentionConfig& c) { c.matrix_path = static_cast<MatrixPath>(3); }, Status::kInvalidArgument,
+                {"matrix_path is 3", "0 (auto)", "2 (decode)"});
+  check_refused([](AttentionConfig& c) { c.matrix_path = MatrixPath::kNative; }, Status::kUnsupportedFormat,
+                {"matrix_path is native", "allowed: auto, decode"});
   check_refused([](AttentionConfig& c) { c.table_kind = static_cast<TableKind>(2); }, Status::kInvalidArgument,
                 {"table_kind is 2", "block table", "CSR"});
 }

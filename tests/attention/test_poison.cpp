@@ -74,7 +74,7 @@ TEST_CASE("pages before a sliding window may be gone from both tiers") {
 
 TEST_CASE("what belongs to no token does not matter: poison of every kind gives the same bits") {
   for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken, KvFormat::kFp8E4m3,
-                                KvFormat::kBf16, KvFormat::kF16}) {
+                                KvFormat::kBf16, KvFormat::kF16, KvFormat::kMxfp8}) {
     for (const std::int32_t window : {0, 16}) {
       Spec spec;
       spec.k = spec.v = format;
@@ -97,7 +97,7 @@ TEST_CASE("what belongs to no token does not matter: poison of every kind gives 
 TEST_CASE("a NaN scale makes NaN of the outputs that it belongs to, and of no other") {
   // Sequence 0: two queries that see all keys but the last one's; sequence 1 beside it on other pages.
   for (const char* backend : {"cpu", "cpu-scalar"}) {
-    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken}) {
+    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken, KvFormat::kMxfp8}) {
       for (const std::int32_t token : {0, 7, 38, 63, 64, 98}) {
         for (const bool value : {false, true}) {
           Spec spec;
@@ -117,7 +117,7 @@ TEST_CASE("a NaN scale makes NaN of the outputs that it belongs to, and of no ot
           if (value && format != KvFormat::kE8m0PerToken) {
             // The scale covers the first 32 or 16 columns.
             const std::vector<double> row = s.o_row(0, 1);
-            const std::size_t group = format == KvFormat::kMxfp4 ? 32 : 16;
+            const std::size_t group = format == KvFormat::kNvfp4 ? 16 : 32;
             for (std::size_t d = 0; d < row.size(); ++d) CHECK(std::isnan(row[d]) == (d < group));
           }
         }

@@ -28,8 +28,10 @@ using tile::Tile;
 namespace {
 
 constexpr KvFormat kFormats[] = {KvFormat::kMxfp4,   KvFormat::kNvfp4, KvFormat::kE8m0PerToken,
-                                 KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16};
+                                 KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16, KvFormat::kMxfp8};
 constexpr float kInf = std::numeric_limits<float>::infinity();
+
+bool is_e4m3(KvFormat format) { return format == KvFormat::kFp8E4m3 || format == KvFormat::kMxfp8; }
 
 /// Whether this machine has one of Highway's instruction sets, asked of the compiler's runtime and not of Highway.
 bool cpu_has(const std::string& set) {
@@ -153,7 +155,7 @@ TEST_CASE("scores: every format, head size, number of rows and ragged count") {
 TEST_CASE("scores: every code of every format, one at a time") {
   for (const TileOps* ops : tables()) {
     for (const KvFormat format : kFormats) {
-      const std::int32_t code_count = is_fp4(format) ? 16 : format == KvFormat::kFp8E4m3 ? 256 : 65536;
+      const std::int32_t code_count = is_fp4(format) ? 16 : is_e4m3(format) ? 256 : 65536;
       constexpr std::int32_t kDim = 96;
       std::int32_t wrong = 0, nans = 0;
       for (std::int32_t first = 0; first < code_count; first += kTileKeys) {
@@ -166,7 +168,7 @@ TEST_CASE("scores: every code of every format, one at a time") {
           auto* row = const_cast<std::uint8_t*>(tile.rows.row[t]);
           if (is_fp4(format)) {
             row[d / 2] = static_cast<std::uint8_t>(code << (4 * (d % 2)));
-          } else if (format == KvFormat::kFp8E4m3) {
+          } else if (is_e4m3(format)) {
             row[d] = static_cast<std::uint8_t>(code);
           } else {
             row[2 * d] = static_cast<std::uint8_t>(code & 255);
@@ -190,7 +192,7 @@ TEST_CASE("scores: every code of every format, one at a time") {
       }
       INFO(std::string(ops->name), " ", std::string(name_of(format)));
       CHECK(wrong == 0);
-      CHECK(nans == (format == KvFormat::kFp8E4m3 ? 2
+      CHECK(nans == (is_e4m3(format)              ? 2
                      : format == KvFormat::kBf16  ? 256
                      : format == KvFormat::kF16   ? 2048
                                                   : 0));
@@ -200,15 +202,15 @@ TEST_CASE("scores: every code of every format, one at a time") {
 
 TEST_CASE("scores and outputs: every scale code") {
   for (const TileOps* ops : tables()) {
-    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken}) {
+    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken, KvFormat::kMxfp8}) {
       for (const VScaleAxis axis : {VScaleAxis::kHeadDim, VScaleAxis::kTokens}) {
-        if (axis == VScaleAxis::kTokens && format == KvFormat::kE8m0PerToken) continue;
+        if (axis == VScaleAxis::kTokens && format != KvFormat::kMxfp4 && format != KvFormat::kNvfp4) continue;
         constexpr std::int32_t kDim = 64;
         std::vector<std::int32_t> order(kDim);
         ops->lane_order(format, axis == VScaleAxis::kTokens, kDim, order.data());
         for (std::int32_t code = 0; code < 256; ++code) {
           Tile tile(format, kDim, 16, axis);
-          std::memset(tile.codes.data(), 0x22, tile.codes.size());  // every element 1
+          std::memset(tile.codes.data(), is_e4m3(format) ? 0x38 : 0x22, tile.codes.size());  // every element 1
           std::memset(tile.scales.data(), code, tile.scales.size());
           const double scale = tile.value(0, 0);
           INFO(std::string(ops->name), " ", std::string(name_of(format)), " along ", std::string(name_of(axis)),

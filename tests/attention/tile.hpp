@@ -86,7 +86,7 @@ struct Tile {
       scales.data()[i] = static_cast<std::uint8_t>(
           format == KvFormat::kNvfp4 ? 8 + random.below(64) + 128 * random.below(2) : 121 + random.below(9));
     }
-    if (format == KvFormat::kFp8E4m3) {
+    if (format == KvFormat::kFp8E4m3 || format == KvFormat::kMxfp8) {
       for (std::size_t i = 0; i < codes.size(); ++i) {
         if ((codes.data()[i] & 0x7F) == 0x7F) codes.data()[i] = 0x7E;
       }
@@ -108,6 +108,8 @@ struct Tile {
         return reference::decode_plain(row, DType::kF16, d);
       case KvFormat::kFp8E4m3:
         return reference::decode_e4m3(row[d]);
+      case KvFormat::kMxfp8:
+        return reference::decode_e4m3(row[d]) * reference::decode_e8m0(rows.scale[t][d / 32]);
       default:
         break;
     }

@@ -45,7 +45,9 @@ inline void expect_row(Image& image, const Pool& pool, const fp4pa::KvTensorDesc
     return;
   }
   std::uint8_t* const scales = image.data() + pool.scale_offset(t, page, row, head);
+  const bool mxfp8 = t.format == fp4pa::KvFormat::kMxfp8;
   const std::size_t group = t.format == fp4pa::KvFormat::kMxfp4   ? 32
+                            : mxfp8                               ? 32
                             : t.format == fp4pa::KvFormat::kNvfp4 ? 16
                                                                   : x.size();
   for (std::size_t g = 0; g * group < x.size(); ++g) {
@@ -53,10 +55,14 @@ inline void expect_row(Image& image, const Pool& pool, const fp4pa::KvTensorDesc
     const std::vector<float> values(first, first + static_cast<std::ptrdiff_t>(group));
     const oracle::Group encoded = t.format == fp4pa::KvFormat::kNvfp4
                                       ? oracle::nvfp4(values, global, pool.shape.nvfp4)
-                                      : oracle::mx(values, oracle::kE2m1, pool.shape.mode);
+                                      : oracle::mx(values, mxfp8 ? oracle::kE4m3 : oracle::kE2m1, pool.shape.mode);
     scales[g] = static_cast<std::uint8_t>(encoded.scale);
     for (std::size_t i = 0; i < group; ++i) {
       const std::size_t element = g * group + i;
+      if (mxfp8) {
+        codes[element] = static_cast<std::uint8_t>(encoded.codes[i]);
+        continue;
+      }
       put_nibble(codes[element / 2], static_cast<int>(element), encoded.codes[i]);
     }
   }
@@ -97,6 +103,9 @@ inline float expect_value(const Image& image, const Pool& pool, const fp4pa::KvT
   }
   if (t.format == fp4pa::KvFormat::kFp8E4m3) return static_cast<float>(oracle::kE4m3.value(codes[i])) * global;
   const std::uint8_t* const scales = image.data() + pool.scale_offset(t, page, row, head);
+  if (t.format == fp4pa::KvFormat::kMxfp8) {
+    return static_cast<float>(oracle::kE4m3.value(codes[i]) * std::ldexp(1.0, scales[i / 32] - 127));
+  }
   const int code = element % 2 == 0 ? codes[i / 2] & 15 : codes[i / 2] >> 4;
   std::size_t at = 0;
   if (t.scale_axis == fp4pa::VScaleAxis::kTokens) {

@@ -48,7 +48,8 @@ inline std::int64_t code_bytes(fp4pa::KvFormat format, int head_dim) {
   switch (format) {
     case fp4pa::KvFormat::kBf16:
     case fp4pa::KvFormat::kF16: return 2 * head_dim;
-    case fp4pa::KvFormat::kFp8E4m3: return head_dim;
+    case fp4pa::KvFormat::kFp8E4m3:
+    case fp4pa::KvFormat::kMxfp8: return head_dim;
     default: return head_dim / 2;
   }
 }
@@ -61,6 +62,7 @@ inline std::int64_t scale_bytes(fp4pa::KvFormat format, fp4pa::VScaleAxis axis, 
     case fp4pa::KvFormat::kMxfp4: return axis == fp4pa::VScaleAxis::kTokens ? head_dim : head_dim / 32;
     case fp4pa::KvFormat::kNvfp4: return axis == fp4pa::VScaleAxis::kTokens ? head_dim : head_dim / 16;
     case fp4pa::KvFormat::kE8m0PerToken: return 1;
+    case fp4pa::KvFormat::kMxfp8: return head_dim / 32;
     default: return 0;
   }
 }

@@ -16,7 +16,7 @@ using namespace fp4pa;
 namespace {
 
 constexpr KvFormat kFormats[] = {KvFormat::kMxfp4,   KvFormat::kNvfp4, KvFormat::kE8m0PerToken,
-                                 KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16};
+                                 KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16, KvFormat::kMxfp8};
 constexpr int kPageSizes[] = {1, 3, 16, 32, 64, 1024};
 constexpr test::Layout kLayouts[] = {test::Layout::kHnd, test::Layout::kNhd, test::Layout::kInterleaved,
                                      test::Layout::kGaps};

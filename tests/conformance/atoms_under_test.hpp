@@ -21,6 +21,9 @@ using Sm120Nvf4 = sm120::MmaMxf4nvf4Ue4m3M16N8K64;
 using Sm120Nvf4Ue8m0 = sm120::MmaMxf4nvf4Ue8m0M16N8K64;
 using Gfx942Fp8 = gfx942::MfmaF32_16x16x32_Fp8Fp8;
 using Gfx942F16 = gfx942::MfmaF32_16x16x16_F16;
+using Gfx942Bf16 = gfx942::MfmaF32_16x16x16_Bf16;
+using Gfx950F16 = gfx950::MfmaF32_16x16x32<core::F16>;
+using Gfx950Bf16 = gfx950::MfmaF32_16x16x32<core::BF16>;
 template <class A, class B>
 using Gfx950Square16 = gfx950::MfmaScaleF32_16x16x128_F8f6f4<A, B>;
 template <class A, class B>

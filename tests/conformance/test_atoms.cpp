@@ -31,6 +31,12 @@ TEST_CASE("sm120 atoms conform") {
 TEST_CASE("gfx942 atoms conform") {
   expect_conforms<Gfx942Fp8>("gfx942 mfma 16x16x32 fp8 fp8");
   expect_conforms<Gfx942F16>("gfx942 mfma 16x16x16 f16");
+  expect_conforms<Gfx942Bf16>("gfx942 mfma 16x16x16 bf16");
+}
+
+TEST_CASE("gfx950 16x16x32 atoms conform") {
+  expect_conforms<Gfx950F16>("gfx950 mfma 16x16x32 f16");
+  expect_conforms<Gfx950Bf16>("gfx950 mfma 16x16x32 bf16");
 }
 
 TEST_CASE("gfx950 16x16x128 atoms conform") {

@@ -33,7 +33,8 @@ inline constexpr bool kScalesAreBijective =
 static_assert(is_well_formed<Sm80F16>() && is_well_formed<Sm80Bf16>());
 static_assert(is_well_formed<Sm120Fp8Fp4>() && is_well_formed<Sm120Fp4Fp8>() && is_well_formed<Sm120Fp8Fp8>());
 static_assert(is_well_formed<Sm120Mxf4>() && is_well_formed<Sm120Nvf4>() && is_well_formed<Sm120Nvf4Ue8m0>());
-static_assert(is_well_formed<Gfx942Fp8>() && is_well_formed<Gfx942F16>());
+static_assert(is_well_formed<Gfx942Fp8>() && is_well_formed<Gfx942F16>() && is_well_formed<Gfx942Bf16>());
+static_assert(is_well_formed<Gfx950F16>() && is_well_formed<Gfx950Bf16>());
 static_assert(is_well_formed<Gfx950Square16<E4M3, E2M1>>() && is_well_formed<Gfx950Square16<E2M1, E4M3>>());
 static_assert(is_well_formed<Gfx950Square16<E2M1, E2M1>>() && is_well_formed<Gfx950Square16<E4M3, E4M3>>());
 static_assert(is_well_formed<Gfx950Square32<E4M3, E2M1>>() && is_well_formed<Gfx950Square32<E2M1, E4M3>>());

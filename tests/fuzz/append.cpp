@@ -75,8 +75,8 @@ class Pool {
     allocate(bytes);
     cache.k.data = base() + at[0];
     cache.v.data = base() + at[2];
-    if (is_fp4(cache.k.format)) cache.k.scales = base() + at[1];
-    if (is_fp4(cache.v.format)) cache.v.scales = base() + at[3];
+    if (has_scales(cache.k.format)) cache.k.scales = base() + at[1];
+    if (has_scales(cache.v.format)) cache.v.scales = base() + at[3];
   }
 
   std::vector<std::uint8_t> snapshot() const { return memory_; }
@@ -109,7 +109,7 @@ class Pool {
 
 KvCacheDesc take_cache(Bytes& in) {
   constexpr KvFormat kFormats[] = {KvFormat::kMxfp4,   KvFormat::kNvfp4, KvFormat::kE8m0PerToken,
-                                   KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16};
+                                   KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16, KvFormat::kMxfp8};
   constexpr Rotation kRotations[] = {Rotation::kNone, Rotation::kHadamard16, Rotation::kHadamard32};
   KvCacheDesc cache;
   cache.k.format = in.pick(kFormats);

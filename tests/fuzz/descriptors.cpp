@@ -56,14 +56,14 @@ void require(bool truth) {
 alignas(256) unsigned char memory[4096];
 
 void read_tensor(Reader& in, fp4pa::KvTensorDesc& tensor) {
-  tensor.format = in.enumerator<fp4pa::KvFormat>(6);
+  tensor.format = in.enumerator<fp4pa::KvFormat>(7);
   tensor.scale_axis = in.flag() ? in.enumerator<fp4pa::VScaleAxis>(2) : fp4pa::VScaleAxis::kHeadDim;
   if (in.flag() && in.flag() && in.flag()) {
     tensor.nibble_order = in.enumerator<fp4pa::NibbleOrder>(2);
     tensor.scale_swizzle = in.enumerator<fp4pa::ScaleSwizzle>(2);
   }
   tensor.data = in.raw<std::uint8_t>() < 240 ? memory : memory + in.raw<std::uint8_t>();
-  if (fp4pa::is_fp4(tensor.format) != (in.raw<std::uint8_t>() >= 250)) tensor.scales = memory;
+  if (fp4pa::has_scales(tensor.format) != (in.raw<std::uint8_t>() >= 250)) tensor.scales = memory;
   tensor.global_scale = in.raw<std::uint8_t>() < 200 ? 1.0f : in.raw<float>();
   if (in.raw<std::uint8_t>() >= 250) tensor.global_scale_ptr = reinterpret_cast<const float*>(memory);
   tensor.global_scale_per_head = in.raw<std::uint8_t>() >= 250;

@@ -1,4 +1,4 @@
-// The tests of the CUDA back end. They say which device ran, and without one they fail, unless FP4PA_GPU_TESTS is
+// The tests of a GPU back end, CUDA or HIP. They say which device ran, and without one they fail, unless FP4PA_GPU_TESTS is
 // "skip-if-no-device": then they exit with 77, which ctest reports as skipped.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
@@ -11,8 +11,8 @@
 
 int main(int argc, char** argv) {
   const char* detail = "";
-  const bool available = fp4pa::api::kCudaBackend.available(&detail);
-  std::printf("back end cuda: %s\n", detail);
+  const bool available = fp4pa::gpu_test::kBackend.available(&detail);
+  std::printf("back end %s: %s\n", fp4pa::gpu_test::kBackendName, detail);
   std::fflush(stdout);
   if (!available) {
     const char* choice = std::getenv("FP4PA_GPU_TESTS");

@@ -1,4 +1,4 @@
-// Running the CUDA back end on calls whose memory is the host's: everything a call reads or writes is copied to the device,
+// Running the back end under test on calls whose memory is the host's: everything a call reads or writes is copied to the device,
 // the call is made there, and what it may have written is copied back.
 //
 // That lets tests that were written for the CPU, poison and gaps and all, run unchanged on the GPU. Memory is mirrored by
@@ -6,18 +6,17 @@
 // rows comes back as the device left it.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "api/backend.hpp"
+#include "tests/gpu/runtime.hpp"
 
 namespace fp4pa::gpu_test {
 
-/// Ends the program with the CUDA error's text: nothing after it would mean anything.
-void must(cudaError_t error, const char* what);
+/// Ends the program with the runtime's text: nothing after it would mean anything.
+void must(Error error, const char* what);
 
 class Mirror {
  public:
@@ -61,6 +60,6 @@ void add(Mirror& mirror, const AttentionConfig& config, const AttentionArgs& arg
 }  // namespace fp4pa::gpu_test
 
 namespace fp4pa::api {
-/// "cuda", on the host's memory.
-extern const Backend kMirroredCudaBackend;
+/// The back end under test, on the host's memory.
+extern const Backend kMirroredBackend;
 }  // namespace fp4pa::api

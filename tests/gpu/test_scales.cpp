@@ -8,6 +8,7 @@
 
 #include "tests/attention/scene.hpp"
 #include "tests/cache/random.hpp"
+#include "tests/gpu/backend_name.hpp"
 
 namespace {
 
@@ -22,7 +23,7 @@ std::unique_ptr<scene::Scene> scene_of(KvFormat format, std::int32_t head_dim, V
   spec.page_size = 32;
   spec.sequences = {{1, 300, 0}, {2, 77, 1}};
   auto s = std::make_unique<scene::Scene>(spec);
-  s->config.backend = "cuda";
+  s->config.backend = gpu_test::kBackendName;
   return s;
 }
 
@@ -54,7 +55,7 @@ void check(scene::Scene& s, double bound) {
 }  // namespace
 
 TEST_CASE("V scales from one end of E8M0 to the other") {
-  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kE8m0PerToken}) {
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kE8m0PerToken, KvFormat::kMxfp8}) {
     for (const std::int32_t head_dim : {64, 128, 96}) {
       CAPTURE(std::string(name_of(format)));
       CAPTURE(head_dim);
@@ -87,7 +88,7 @@ TEST_CASE("V scales along tokens, far apart") {
 }
 
 TEST_CASE("K scales far apart") {
-  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kE8m0PerToken}) {
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kE8m0PerToken, KvFormat::kMxfp8}) {
     const auto s = scene_of(format, 128);
     for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}}) {
       CAPTURE(low);
@@ -108,10 +109,10 @@ TEST_CASE("every E4M3 scale of NVFP4") {
 }
 
 TEST_CASE("a NaN scale reaches the results that it belongs to, and no others") {
-  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken}) {
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken, KvFormat::kMxfp8}) {
     CAPTURE(std::string(name_of(format)));
     const std::uint8_t nan = format == KvFormat::kNvfp4 ? 0x7f : 0xff;
-    const auto group = format == KvFormat::kMxfp4 ? 32 : format == KvFormat::kNvfp4 ? 16 : 128;
+    const auto group = format == KvFormat::kE8m0PerToken ? 128 : format == KvFormat::kNvfp4 ? 16 : 32;
     {
       const auto s = scene_of(format, 128);
       const int block = format == KvFormat::kE8m0PerToken ? 0 : 1;

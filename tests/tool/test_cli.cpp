@@ -29,7 +29,8 @@ std::string bench_file(double median) {
 
 TEST_CASE("cli: help and version end with 0") {
   for (const char* arguments :
-       {"--help", "info --help", "attend --help", "quantize --help", "bench --help", "bench decode --help"}) {
+       {"--help", "info --help", "attend --help", "quantize --help", "bench --help", "bench decode --help",
+        "bench dense --help", "bench mxfp8 --help"}) {
     const test::ToolRun run = run_tool(arguments);
     INFO(arguments);
     CHECK(run.exit_code == 0);
@@ -62,6 +63,9 @@ TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   check_fails("attend " + file + " --format all --k-format bf16", 2, "--format all leaves nothing");
   check_fails("bench decode --heads 5 --kv-heads 2", 2, "--heads 5 is not a multiple of --kv-heads 2");
   check_fails("bench decode --threads 1,,2", 2, "empty entry");
+  check_fails("bench dense --heads 5 --kv-heads 2", 2, "--heads 5 is not a multiple of --kv-heads 2");
+  check_fails("bench dense --format fp5", 2, "unknown KV format 'fp5'; allowed: mxfp4, nvfp4");
+  check_fails("bench mxfp8 --decode never", 2, "unknown decoding 'never'; allowed: auto, per_tile, once");
   check_fails("bench decode --page-size 16,x", 2, "'x' is not a positive integer");
   check_fails("bench quantize --shape 4by4", 2, "'4by4' is not ROWSxCOLS");
 }
@@ -184,4 +188,30 @@ TEST_CASE("cli: bench decode reports what it measured") {
   CHECK(document.at("read_bandwidth").at(0).at("best_gbs") > 0.0);
   const std::string csv = test::read_text(scratch.file("c"));
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 4);
+}
+
+TEST_CASE("cli: bench dense and bench mxfp8 report what they measured") {
+  const test::Scratch scratch;
+  const std::string shape = " --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --length 40 --q-len 10 --causal --repeats 2 --warmup 0 --json ";
+  const test::ToolRun dense = run_tool("bench dense --format bf16,nvfp4 --smooth-k --rotation 32" + shape + scratch.file("d"));
+  INFO(dense.err);
+  REQUIRE(dense.exit_code == 0);
+  const auto results = nlohmann::json::parse(test::read_text(scratch.file("d"))).at("results");
+  REQUIRE(results.size() == 2);
+  CHECK(results.at(1).at("config").at("format") == "nvfp4");
+  CHECK(results.at(1).at("config").at("smooth_k") == true);
+  // Q and O of 20 rows of 4 heads, K and V of 80 rows of 2, 64 elements of 2 bytes each.
+  CHECK(results.at(1).at("bytes") == (20 * 4 * 2 + 80 * 2 * 2) * 64 * 2);
+  // Queries at positions 30 to 39 see 31 to 40 keys.
+  const double seconds = 1e-3 * results.at(1).at("ms").at("median").get<double>();
+  CHECK(results.at(1).at("GFLOP_per_s").get<double>() * seconds == doctest::Approx(1e-9 * 4 * 2 * 4 * 355 * 64));
+
+  const test::ToolRun mxfp8 = run_tool("bench mxfp8 --decode auto,once" + shape + scratch.file("m"));
+  INFO(mxfp8.err);
+  REQUIRE(mxfp8.exit_code == 0);
+  const auto rows = nlohmann::json::parse(test::read_text(scratch.file("m"))).at("results");
+  REQUIRE(rows.size() == 2);
+  CHECK(rows.at(0).at("config").at("format") == "per_tile");  // 20 query rows a KV head
+  CHECK(rows.at(1).at("config").at("format") == "once");
+  CHECK(rows.at(0).at("bytes") == (20 * 4 + 80 * 2 * 2) * 66 + 20 * 4 * 64 * 2);
 }

@@ -49,7 +49,10 @@ void add_bench(CLI::App& app) {
   add_bench_prefill(*bench);
   add_bench_append(*bench);
   add_bench_quantize(*bench);
+  add_bench_gemm(*bench);
   add_bench_compare(*bench);
+  add_bench_dense(*bench);
+  add_bench_mxfp8(*bench);
 }
 
 }  // namespace fp4pa::tool

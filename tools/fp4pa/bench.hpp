@@ -70,6 +70,9 @@ void add_bench_decode(CLI::App& bench);
 void add_bench_prefill(CLI::App& bench);
 void add_bench_append(CLI::App& bench);
 void add_bench_quantize(CLI::App& bench);
+void add_bench_gemm(CLI::App& bench);
 void add_bench_compare(CLI::App& bench);
+void add_bench_dense(CLI::App& bench);
+void add_bench_mxfp8(CLI::App& bench);
 
 }  // namespace fp4pa::tool

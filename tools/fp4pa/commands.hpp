@@ -9,6 +9,7 @@ namespace fp4pa::tool {
 void add_info(CLI::App& app);
 void add_attend(CLI::App& app);
 void add_quantize(CLI::App& app);
+void add_gemm(CLI::App& app);
 void add_bench(CLI::App& app);
 
 /// Prints one JSON document to stdout.

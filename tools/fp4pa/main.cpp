@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   fp4pa::tool::add_info(app);
   fp4pa::tool::add_attend(app);
   fp4pa::tool::add_quantize(app);
+  fp4pa::tool::add_gemm(app);
   fp4pa::tool::add_bench(app);
   try {
     app.parse(argc, argv);

@@ -13,7 +13,8 @@
 namespace fp4pa::tool {
 
 inline constexpr KvFormat kAllFormats[] = {KvFormat::kMxfp4,   KvFormat::kNvfp4, KvFormat::kE8m0PerToken,
-                                           KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16};
+                                           KvFormat::kFp8E4m3, KvFormat::kBf16,  KvFormat::kF16,
+                                           KvFormat::kMxfp8};
 inline constexpr VScaleAxis kAllScaleAxes[] = {VScaleAxis::kHeadDim, VScaleAxis::kTokens};
 inline constexpr ScaleMode kAllScaleModes[] = {ScaleMode::kFloor, ScaleMode::kCeil, ScaleMode::kRceil,
                                                ScaleMode::kEven};

@@ -14,6 +14,7 @@ namespace {
 Fill code_pattern(KvFormat format) {
   switch (format) {
     case KvFormat::kFp8E4m3:
+    case KvFormat::kMxfp8:
       return Fill::kE4m3;
     case KvFormat::kBf16:
       return Fill::kBf16;

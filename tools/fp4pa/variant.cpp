@@ -9,7 +9,7 @@ namespace {
 std::string format_label(KvFormat format, const Variant& variant) {
   std::string label = name_of(format);
   if (format == KvFormat::kNvfp4 && variant.nvfp4_scale == Nvfp4Scale::kFourOverSix) label += " 4/6";
-  const bool has_mode = format == KvFormat::kMxfp4 || format == KvFormat::kE8m0PerToken;
+  const bool has_mode = format == KvFormat::kMxfp4 || format == KvFormat::kE8m0PerToken || format == KvFormat::kMxfp8;
   if (has_mode) label += std::string(" ") + name_of(variant.scale_mode);
   return label;
 }

@@ -86,6 +86,14 @@ template <>
 struct ModelOf<gfx942::MfmaF32_16x16x16_F16> {
   using Type = Gfx942Mfma16x16<Half>;
 };
+template <>
+struct ModelOf<gfx942::MfmaF32_16x16x16_Bf16> {
+  using Type = Gfx942Mfma16x16<Bfloat>;
+};
+template <class Element>
+struct ModelOf<gfx950::MfmaF32_16x16x32<Element>> {
+  using Type = Gfx942Mfma16x16<Packed<Element>, 128>;
+};
 
 /// An AtomInstruction whose operands are all lanes' at once: anything indexed [lane][register], scales [lane].
 template <core::AtomTraits T>

@@ -16,5 +16,6 @@ int main() {
   Report report;
   check_instruction<gfx942::MfmaF32_16x16x32_Fp8Fp8_Instruction>(report, "mfma 16x16x32 fp8 fp8");
   check_instruction<gfx942::MfmaF32_16x16x16_F16_Instruction>(report, "mfma 16x16x16 f16");
+  check_instruction<gfx942::MfmaF32_16x16x16_Bf16_Instruction>(report, "mfma 16x16x16 bf16");
   return report.status();
 }

@@ -1,4 +1,4 @@
-// Stands in for tests/cache/target.hpp when the cache tests are compiled for the GPU: the same tests, with the mirrored CUDA
+// Stands in for tests/cache/target.hpp when the cache tests are compiled for the GPU: the same tests, with the mirrored
 // back end as the only target.
 #pragma once
 
@@ -16,9 +16,9 @@ struct Target {
 };
 
 inline const Target kTargets[] = {
-    {"cuda", fp4pa::api::kMirroredCudaBackend.append, fp4pa::api::kMirroredCudaBackend.append_two_tier,
-     fp4pa::api::kMirroredCudaBackend.gather, fp4pa::api::kMirroredCudaBackend.quantize,
-     fp4pa::api::kMirroredCudaBackend.dequantize},
+    {fp4pa::gpu_test::kBackendName, fp4pa::api::kMirroredBackend.append, fp4pa::api::kMirroredBackend.append_two_tier,
+     fp4pa::api::kMirroredBackend.gather, fp4pa::api::kMirroredBackend.quantize,
+     fp4pa::api::kMirroredBackend.dequantize},
 };
 
 }  // namespace test

@@ -1,0 +1,284 @@
+// The matrix products: checks, sizes, and the calls through the back end's table.
+#include "fp4pa/gemm.hpp"
+
+#include <cinttypes>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "api/backend.hpp"
+#include "api/error.hpp"
+#include "api/saturating.hpp"
+#include "api/select.hpp"
+#include "api/validate.hpp"
+#include "core/gemm/weight.hpp"
+
+namespace fp4pa {
+namespace {
+
+using api::Backend;
+using api::fail;
+using api::kSaturated;
+using api::saturating_mul;
+
+constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;  // exclusive; also of m, so that 32-bit tile indices serve
+constexpr std::int64_t kMaxBatch = 65535;                 // a grid's third dimension
+constexpr std::size_t kWorkspaceAlignment = 256;
+
+[[nodiscard]] Status validate_count(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) noexcept {
+  if (value >= least && value <= most) return Status::kOk;
+  return fail(Status::kInvalidSize, "%s is %" PRId64 "; allowed: %" PRId64 " to %" PRId64, name, value, least, most);
+}
+
+[[nodiscard]] Status validate_format(const char* name, BlockFormat format) noexcept {
+  if (format == BlockFormat::kMxfp4 || format == BlockFormat::kNvfp4) return Status::kOk;
+  return fail(Status::kUnsupportedFormat, "%s is %d (%s); allowed: 0 (mxfp4), 1 (nvfp4)", name, static_cast<int>(format),
+              name_of(format));
+}
+
+[[nodiscard]] Status validate_layout(const char* name, ScaleLayout layout) noexcept {
+  if (layout == ScaleLayout::kLinear || layout == ScaleLayout::kBlocked) return Status::kOk;
+  return fail(Status::kUnsupportedFormat, "%s is %d; allowed: 0 (linear), 1 (blocked_128x4)", name,
+              static_cast<int>(layout));
+}
+
+[[nodiscard]] Status validate_rules(ScaleMode mode, Nvfp4Scale rule) noexcept {
+  if (mode < ScaleMode::kFloor || mode > ScaleMode::kEven) {
+    return fail(Status::kUnsupportedFormat, "scale_mode is %d; allowed: 0 (floor), 1 (ceil), 2 (rceil), 3 (even)",
+                static_cast<int>(mode));
+  }
+  if (rule == Nvfp4Scale::kAmaxOver6 || rule == Nvfp4Scale::kFourOverSix) return Status::kOk;
+  return fail(Status::kUnsupportedFormat, "nvfp4_scale is %d; allowed: 0 (amax_over_6), 1 (four_over_six)",
+              static_cast<int>(rule));
+}
+
+/// A decode multiplier of a format; its inverse must exist, as everywhere in the library.
+[[nodiscard]] Status validate_global(const char* name, BlockFormat format, float value) noexcept {
+  if (format != BlockFormat::kNvfp4) {
+    if (value == 1.0f) return Status::kOk;
+    return fail(Status::kInvalidGlobalScale, "%s is %g; allowed for format %s: 1", name, static_cast<double>(value),
+                name_of(format));
+  }
+  if (std::isfinite(value) && value >= 0x1p-126f && value <= 0x1p126f) return Status::kOk;
+  return fail(Status::kInvalidGlobalScale, "%s is %g; allowed: 2^-126 to 2^126", name, static_cast<double>(value));
+}
+
+[[nodiscard]] Status validate_shape(std::int64_t rows, std::int64_t cols, std::int64_t batch) noexcept {
+  if (const Status s = validate_count("rows", rows, 1, kMaxSize - 1); s != Status::kOk) return s;
+  if (const Status s = validate_count("cols", cols, 1, kMaxSize - 1); s != Status::kOk) return s;
+  if (const Status s = validate_count("batch", batch, 1, kMaxBatch); s != Status::kOk) return s;
+  if (saturating_mul(saturating_mul(rows, cols + 31), 4 * batch) != kSaturated) return Status::kOk;
+  return fail(Status::kInvalidSize, "rows is %" PRId64 ", cols is %" PRId64 " and batch is %" PRId64
+              "; allowed: what fits the address space", rows, cols, batch);
+}
+
+[[nodiscard]] core::WeightLayout layout_of(BlockFormat format, ScaleLayout layout, std::int64_t rows,
+                                           std::int64_t cols) noexcept {
+  return {format, layout, rows, cols};
+}
+
+[[nodiscard]] bool has_bytes(BlockFormat format, std::int64_t rows, std::int64_t cols, std::int64_t batch) noexcept {
+  return (format == BlockFormat::kMxfp4 || format == BlockFormat::kNvfp4) && rows > 0 && rows < kMaxSize && cols > 0 &&
+         cols < kMaxSize && batch > 0 && batch <= kMaxBatch &&
+         saturating_mul(saturating_mul(rows, cols + 31), 4 * batch) != kSaturated;
+}
+
+/// Sizes and forms of a product, which is all that its workspace depends on.
+[[nodiscard]] Status validate_product(const LinearArgs& a) noexcept {
+  const Fp4Weight& w = a.weight;
+  if (const Status s = validate_format("weight.format", w.format); s != Status::kOk) return s;
+  if (const Status s = validate_layout("weight.scale_layout", w.scale_layout); s != Status::kOk) return s;
+  if (const Status s = validate_count("weight.rows", w.rows, 1, kMaxSize - 1); s != Status::kOk) return s;
+  if (const Status s = validate_count("weight.cols", w.cols, 1, kMaxSize - 1); s != Status::kOk) return s;
+  if (const Status s = validate_count("m", a.m, 0, kMaxSize - 1); s != Status::kOk) return s;
+  if (const Status s = validate_count("batch", a.batch, 1, kMaxBatch); s != Status::kOk) return s;
+  if (w.batch != 1 && w.batch != a.batch) {
+    return fail(Status::kInvalidSize, "weight.batch is %" PRId64 "; allowed: 1, or batch, which is %" PRId64, w.batch,
+                a.batch);
+  }
+  if (const Status s = validate_shape(w.rows, w.cols, w.batch); s != Status::kOk) return s;
+  if (saturating_mul(saturating_mul(a.m, w.cols + 255), 4 * a.batch) == kSaturated ||
+      saturating_mul(saturating_mul(a.m, w.rows), 4 * a.batch) == kSaturated) {
+    return fail(Status::kInvalidSize, "m is %" PRId64 "; allowed: what fits the address space with batch %" PRId64, a.m,
+                a.batch);
+  }
+  if (const Status s = api::validate_dtype("x_dtype", a.x_dtype); s != Status::kOk) return s;
+  if (const Status s = api::validate_dtype("out_dtype", a.out_dtype); s != Status::kOk) return s;
+  switch (a.activations) {
+    case ActivationForm::k16Bit:
+      if (a.x_dtype != DType::kF32) return Status::kOk;
+      return fail(Status::kUnsupportedFormat, "x_dtype is f32; allowed with activations a16: f16, bf16");
+    case ActivationForm::kFp4: return validate_rules(a.scale_mode, a.nvfp4_scale);
+  }
+  return fail(Status::kUnsupportedFormat, "activations is %d; allowed: 0 (a16), 1 (a4)", static_cast<int>(a.activations));
+}
+
+[[nodiscard]] Status validate_weight(const Fp4Weight& w) noexcept {
+  if (const Status s = api::validate_pointer("weight.codes", w.codes, 16); s != Status::kOk) return s;
+  if (const Status s = api::validate_pointer("weight.scales", w.scales, 4); s != Status::kOk) return s;
+  if (w.global_scale_ptr == nullptr) return validate_global("weight.global_scale", w.format, w.global_scale);
+  if (w.format == BlockFormat::kNvfp4) return api::validate_pointer("weight.global_scale_ptr", w.global_scale_ptr, 4);
+  return fail(Status::kInvalidGlobalScale, "weight.global_scale_ptr is set; allowed for format %s: null", name_of(w.format));
+}
+
+[[nodiscard]] Status validate_workspace(const void* workspace, std::size_t given, std::size_t needed) noexcept {
+  if (needed == 0) return Status::kOk;
+  if (given < needed) {
+    return fail(Status::kWorkspaceTooSmall, "workspace_bytes is %zu; allowed: at least %zu", given, needed);
+  }
+  return api::validate_pointer("workspace", workspace, kWorkspaceAlignment);
+}
+
+[[nodiscard]] std::size_t aligned(std::size_t bytes) noexcept {
+  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+}
+
+/// A matmul's workspace: B's codes, its scales in the layout that every kernel reads with the fewest instructions, its
+/// multipliers, and then what the product of the two needs.
+struct MatmulPlan {
+  std::size_t scales = 0, global_scales = 0, rest = 0, bytes = 0;
+  LinearArgs product;
+};
+
+[[nodiscard]] Status plan_matmul(const MatmulArgs& args, const ExecDesc& exec, MatmulPlan* out) noexcept {
+  if (const Status s = validate_format("format", args.format); s != Status::kOk) return s;
+  if (const Status s = validate_count("n", args.n, 1, kMaxSize - 1); s != Status::kOk) return s;
+  if (const Status s = validate_count("k", args.k, 1, kMaxSize - 1); s != Status::kOk) return s;
+  if (const Status s = api::validate_dtype("b_dtype", args.b_dtype); s != Status::kOk) return s;
+  if (const Status s = api::validate_dtype("a_dtype", args.a_dtype); s != Status::kOk) return s;
+  LinearArgs& p = out->product;
+  p.weight.format = args.format;
+  p.weight.rows = args.n;
+  p.weight.cols = args.k;
+  p.weight.batch = args.batch;
+  p.x = args.a;
+  p.x_dtype = args.a_dtype;
+  p.out = args.out;
+  p.out_dtype = args.out_dtype;
+  p.m = args.m;
+  p.batch = args.batch;
+  p.activations = ActivationForm::kFp4;
+  p.scale_mode = args.scale_mode;
+  p.nvfp4_scale = args.nvfp4_scale;
+  std::size_t product_bytes = 0;
+  if (const Status s = fp4_linear_workspace(p, &product_bytes, exec); s != Status::kOk) return s;
+  out->scales = aligned(fp4_weight_code_bytes(args.format, args.n, args.k, args.batch));
+  out->global_scales = out->scales + aligned(fp4_weight_scale_bytes(args.format, p.weight.scale_layout, args.n, args.k, args.batch));
+  out->rest = out->global_scales + aligned(static_cast<std::size_t>(args.batch) * sizeof(float));
+  out->bytes = out->rest + product_bytes;
+  return Status::kOk;
+}
+
+}  // namespace
+
+std::size_t fp4_weight_code_bytes(BlockFormat format, std::int64_t rows, std::int64_t cols, std::int64_t batch) noexcept {
+  if (!has_bytes(format, rows, cols, batch)) return 0;
+  return static_cast<std::size_t>(batch * layout_of(format, ScaleLayout::kLinear, rows, cols).code_bytes());
+}
+
+std::size_t fp4_weight_scale_bytes(BlockFormat format, ScaleLayout layout, std::int64_t rows, std::int64_t cols,
+                                   std::int64_t batch) noexcept {
+  if (!has_bytes(format, rows, cols, batch)) return 0;
+  if (layout != ScaleLayout::kLinear && layout != ScaleLayout::kBlocked) return 0;
+  return static_cast<std::size_t>(batch * layout_of(format, layout, rows, cols).scale_bytes());
+}
+
+Status fp4_quantize_weight(const QuantizeConfig& config, const void* w, DType dtype, std::int64_t rows, std::int64_t cols,
+                           std::int64_t batch, void* codes, void* scales, float* global_scales, Fp4Weight* weight,
+                           const ExecDesc& exec) noexcept {
+  if (weight == nullptr) return fail(Status::kNullPointer, "weight is null");
+  if (const Status s = validate_format("format", config.format); s != Status::kOk) return s;
+  if (const Status s = validate_layout("scale_layout", config.scale_layout); s != Status::kOk) return s;
+  if (const Status s = validate_rules(config.scale_mode, config.nvfp4_scale); s != Status::kOk) return s;
+  if (const Status s = validate_global("global_scale", config.format, config.global_scale); s != Status::kOk) return s;
+  if (const Status s = api::validate_dtype("dtype", dtype); s != Status::kOk) return s;
+  if (const Status s = validate_shape(rows, cols, batch); s != Status::kOk) return s;
+  if (const Status s = api::validate_pointer("w", w, size_of(dtype)); s != Status::kOk) return s;
+  if (const Status s = api::validate_pointer("codes", codes, 16); s != Status::kOk) return s;
+  if (const Status s = api::validate_pointer("scales", scales, 4); s != Status::kOk) return s;
+  if (global_scales != nullptr) {
+    if (config.format != BlockFormat::kNvfp4) {
+      return fail(Status::kInvalidArgument, "global_scales is set; allowed for format %s: null", name_of(config.format));
+    }
+    if (const Status s = api::validate_pointer("global_scales", global_scales, 4); s != Status::kOk) return s;
+  }
+  const Backend* backend = nullptr;
+  if (const Status s = api::select_backend(exec, &Backend::quantize_weight, "fp4_quantize_weight", &backend);
+      s != Status::kOk) {
+    return s;
+  }
+  const api::WeightRequest request{config, w, dtype, rows, cols, batch, codes, scales, global_scales};
+  if (const Status s = backend->quantize_weight(request, exec); s != Status::kOk) return s;
+  *weight = {config.format, config.scale_layout, rows, cols, batch, codes, scales, config.global_scale, global_scales};
+  return Status::kOk;
+}
+
+Status fp4_linear_workspace(const LinearArgs& args, std::size_t* bytes, const ExecDesc& exec) noexcept {
+  if (bytes == nullptr) return fail(Status::kNullPointer, "bytes is null");
+  if (const Status s = validate_product(args); s != Status::kOk) return s;
+  const Backend* backend = nullptr;
+  if (const Status s = api::select_backend(exec, &Backend::linear_workspace, "fp4_linear", &backend); s != Status::kOk) {
+    return s;
+  }
+  return backend->linear_workspace(args, exec, bytes);
+}
+
+Status fp4_linear(const LinearArgs& args, const ExecDesc& exec) noexcept {
+  std::size_t needed = 0;
+  if (const Status s = fp4_linear_workspace(args, &needed, exec); s != Status::kOk) return s;
+  if (const Status s = validate_weight(args.weight); s != Status::kOk) return s;
+  if (args.activations == ActivationForm::kFp4 && args.x_global_scale != 0.0f &&
+      args.weight.format == BlockFormat::kNvfp4) {
+    if (const Status s = validate_global("x_global_scale", args.weight.format, args.x_global_scale); s != Status::kOk) return s;
+  } else if (args.x_global_scale != 0.0f) {
+    return fail(Status::kInvalidGlobalScale, "x_global_scale is %g; allowed with activations %s and format %s: 0",
+                static_cast<double>(args.x_global_scale), name_of(args.activations), name_of(args.weight.format));
+  }
+  if (args.bias != nullptr) {
+    if (const Status s = api::validate_dtype("bias_dtype", args.bias_dtype); s != Status::kOk) return s;
+    if (const Status s = api::validate_pointer("bias", args.bias, size_of(args.bias_dtype)); s != Status::kOk) return s;
+  }
+  if (args.m == 0) return Status::kOk;
+  if (const Status s = api::validate_pointer("x", args.x, size_of(args.x_dtype)); s != Status::kOk) return s;
+  if (const Status s = api::validate_pointer("out", args.out, size_of(args.out_dtype)); s != Status::kOk) return s;
+  if (const Status s = validate_workspace(args.workspace, args.workspace_bytes, needed); s != Status::kOk) return s;
+  const Backend* backend = nullptr;
+  if (const Status s = api::select_backend(exec, &Backend::linear, "fp4_linear", &backend); s != Status::kOk) return s;
+  return backend->linear(args, exec);
+}
+
+Status fp4_matmul_workspace(const MatmulArgs& args, std::size_t* bytes, const ExecDesc& exec) noexcept {
+  if (bytes == nullptr) return fail(Status::kNullPointer, "bytes is null");
+  MatmulPlan plan;
+  if (const Status s = plan_matmul(args, exec, &plan); s != Status::kOk) return s;
+  *bytes = plan.bytes;
+  return Status::kOk;
+}
+
+Status fp4_matmul(const MatmulArgs& args, const ExecDesc& exec) noexcept {
+  MatmulPlan plan;
+  if (const Status s = plan_matmul(args, exec, &plan); s != Status::kOk) return s;
+  if (args.m == 0) return Status::kOk;
+  if (const Status s = api::validate_pointer("a", args.a, size_of(args.a_dtype)); s != Status::kOk) return s;
+  if (const Status s = api::validate_pointer("b", args.b, size_of(args.b_dtype)); s != Status::kOk) return s;
+  if (const Status s = api::validate_pointer("out", args.out, size_of(args.out_dtype)); s != Status::kOk) return s;
+  if (const Status s = validate_workspace(args.workspace, args.workspace_bytes, plan.bytes); s != Status::kOk) return s;
+  auto* const memory = static_cast<std::uint8_t*>(args.workspace);
+  QuantizeConfig config;
+  config.format = args.format;
+  config.scale_mode = args.scale_mode;
+  config.nvfp4_scale = args.nvfp4_scale;
+  auto* const global_scales =
+      args.format == BlockFormat::kNvfp4 ? reinterpret_cast<float*>(memory + plan.global_scales) : nullptr;
+  LinearArgs product = plan.product;
+  if (const Status s = fp4_quantize_weight(config, args.b, args.b_dtype, args.n, args.k, args.batch, memory,
+                                           memory + plan.scales, global_scales, &product.weight, exec);
+      s != Status::kOk) {
+    return s;
+  }
+  product.workspace = memory + plan.rest;
+  product.workspace_bytes = args.workspace_bytes - plan.rest;
+  return fp4_linear(product, exec);
+}
+
+}  // namespace fp4pa

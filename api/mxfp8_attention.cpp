@@ -1,0 +1,226 @@
+// plan_mxfp8_attention and run_mxfp8_attention: the caller's K and V are the pages, of one token each.
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <utility>
+
+#include "api/dense.hpp"
+#include "api/error.hpp"
+#include "api/saturating.hpp"
+#include "api/select.hpp"
+#include "api/stride_overlap.hpp"
+#include "api/validate.hpp"
+
+namespace fp4pa {
+namespace {
+
+using api::fail;
+
+/// Query rows per KV head of a sequence from which decoding every code once pays. With fewer, K and V are read for few
+/// products, and reading 8 bits beats writing and reading 16; with more, each code is decoded again for every tile of
+/// rows (16 on the CPU, where the two cost the same at 32 to 64 rows).
+constexpr std::int64_t kManyQueries = 64;
+
+struct Layout {
+  api::TableParts tables;
+  std::size_t q;     // [max_q_tokens, num_q_heads, head_dim] bf16
+  std::size_t k, v;  // kOnce: [max_kv_tokens, num_kv_heads, head_dim] bf16
+  std::size_t total;
+};
+
+[[nodiscard]] std::int64_t row_elements(const Mxfp8AttentionConfig& c) noexcept {
+  return std::int64_t{c.num_kv_heads} * c.head_dim;
+}
+
+[[nodiscard]] Layout layout_of(const Mxfp8AttentionConfig& c, Mxfp8Decode decode,
+                               std::size_t attention_bytes) noexcept {
+  const auto bf16_bytes = [&c](std::int64_t tokens, std::int64_t heads) {
+    return static_cast<std::size_t>(tokens * heads * c.head_dim) * sizeof(std::uint16_t);
+  };
+  api::WorkspaceParts parts;
+  (void)parts.add(attention_bytes);
+  Layout l{};
+  l.tables = api::TableParts::cut(parts, c.limits, 1, false);
+  l.q = parts.add(bf16_bytes(c.limits.max_q_tokens, c.num_q_heads));
+  if (decode == Mxfp8Decode::kOnce) {
+    l.k = parts.add(bf16_bytes(c.limits.max_kv_tokens, c.num_kv_heads));
+    l.v = parts.add(bf16_bytes(c.limits.max_kv_tokens, c.num_kv_heads));
+  }
+  l.total = parts.total();
+  return l;
+}
+
+/// Strides of 0 written out.
+[[nodiscard]] Mxfp8Tensor with_strides(Mxfp8Tensor t, std::int32_t heads, std::int32_t head_dim) noexcept {
+  if (t.head_stride == 0) t.head_stride = head_dim;
+  if (t.token_stride == 0) t.token_stride = api::saturating_mul(heads, t.head_stride < 0 ? 0 : t.head_stride);
+  if (t.scale_head_stride == 0) t.scale_head_stride = head_dim / 32;
+  if (t.scale_token_stride == 0) {
+    t.scale_token_stride = api::saturating_mul(heads, t.scale_head_stride < 0 ? 0 : t.scale_head_stride);
+  }
+  return t;
+}
+
+[[nodiscard]] Status validate_strides(const char* name, std::array<api::StridedDim, 2> dims, std::int64_t row_bytes,
+                                      std::int64_t alignment) noexcept {
+  for (const api::StridedDim& dim : dims) {
+    if (dim.stride_bytes >= 0 && dim.stride_bytes % alignment == 0) continue;
+    return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 "; allowed: 0 (dense) or a positive multiple of %" PRId64,
+                name, dim.name, dim.stride_bytes, alignment);
+  }
+  const api::StrideCheck check = api::check_strides(dims, row_bytes);
+  if (!check.disjoint) {
+    return fail(Status::kInvalidStrides,
+                "%s.%s is %" PRId64 ", so that rows of %" PRId64
+                " bytes overlap; allowed: 0 (dense) or at least %" PRId64,
+                name, check.dim->name, check.dim->stride_bytes, row_bytes, check.needed_bytes);
+  }
+  if (check.span_bytes < api::kSaturated / 4) return Status::kOk;
+  return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 ", which leaves the address space; allowed: spans that fit",
+              name, dims[0].name, dims[0].stride_bytes);
+}
+
+/// @param t  with its strides written out
+[[nodiscard]] Status validate_tensor(const char* name, const Mxfp8Tensor& t, std::int64_t tokens, std::int32_t heads,
+                                     std::int32_t head_dim) noexcept {
+  char field[16];
+  std::snprintf(field, sizeof field, "%s.codes", name);
+  if (const Status s = api::validate_pointer(field, t.codes, 16); s != Status::kOk) return s;
+  std::snprintf(field, sizeof field, "%s.scales", name);
+  if (const Status s = api::validate_pointer(field, t.scales, 1); s != Status::kOk) return s;
+  if (const Status s = validate_strides(
+          name, {{{"token_stride", tokens, t.token_stride}, {"head_stride", heads, t.head_stride}}}, head_dim, 16);
+      s != Status::kOk) {
+    return s;
+  }
+  return validate_strides(
+      name, {{{"scale_token_stride", tokens, t.scale_token_stride}, {"scale_head_stride", heads, t.scale_head_stride}}},
+      head_dim / 32, 1);
+}
+
+[[nodiscard]] core::Mxfp8Rows rows_of(const Mxfp8Tensor& t) noexcept {
+  return {static_cast<const std::uint8_t*>(t.codes),  t.token_stride,       t.head_stride,
+          static_cast<const std::uint8_t*>(t.scales), t.scale_token_stride, t.scale_head_stride};
+}
+
+/// K or V as a tensor of a cache with one token a page.
+[[nodiscard]] KvTensorDesc in_place(const Mxfp8Tensor& t) noexcept {
+  KvTensorDesc d;
+  d.format = KvFormat::kMxfp8;
+  d.data = const_cast<void*>(t.codes);
+  d.page_stride_bytes = t.token_stride;
+  d.token_stride_bytes = t.token_stride;
+  d.head_stride_bytes = t.head_stride;
+  d.scales = const_cast<void*>(t.scales);
+  d.scale_page_stride_bytes = t.scale_token_stride;
+  d.scale_token_stride_bytes = t.scale_token_stride;
+  d.scale_head_stride_bytes = t.scale_head_stride;
+  return d;
+}
+[[nodiscard]] KvTensorDesc expanded(const Mxfp8AttentionConfig& c, void* data) noexcept {
+  KvTensorDesc d;
+  d.format = KvFormat::kBf16;
+  d.data = data;
+  d.page_stride_bytes = d.token_stride_bytes = 2 * row_elements(c);
+  d.head_stride_bytes = 2 * std::int64_t{c.head_dim};
+  return d;
+}
+
+[[nodiscard]] Status validate_choices(const Mxfp8AttentionConfig& c) noexcept {
+  if (c.scale_layout != ScaleLayout::kLinear) {
+    return fail(Status::kUnsupportedFormat, "scale_layout is %d%s; allowed: 0 (linear)",
+                static_cast<int>(c.scale_layout), c.scale_layout == ScaleLayout::kBlocked ? " (blocked_128x4)" : "");
+  }
+  const int decode = static_cast<int>(c.decode);
+  if (decode >= static_cast<int>(Mxfp8Decode::kAuto) && decode <= static_cast<int>(Mxfp8Decode::kOnce))
+    return Status::kOk;
+  return fail(Status::kInvalidArgument, "decode is %d; allowed: 0 (auto), 1 (per_tile), 2 (once)", decode);
+}
+
+/// What kAuto becomes.
+[[nodiscard]] Mxfp8Decode chosen_decode(const Mxfp8AttentionConfig& c) noexcept {
+  if (c.decode != Mxfp8Decode::kAuto) return c.decode;
+  const std::int64_t rows = std::int64_t{c.limits.max_q_len} * (c.num_q_heads / c.num_kv_heads);
+  return rows >= kManyQueries ? Mxfp8Decode::kOnce : Mxfp8Decode::kPerTile;
+}
+
+}  // namespace
+
+Status plan_mxfp8_attention(const Mxfp8AttentionConfig& config, Mxfp8AttentionPlan* plan) noexcept {
+  if (plan == nullptr) return fail(Status::kNullPointer, "plan is null; it must point to an Mxfp8AttentionPlan");
+  if (const Status s = api::validate_limits(config.limits, config.head_dim, config.num_q_heads, config.num_kv_heads);
+      s != Status::kOk) {
+    return s;
+  }
+  if (const Status s = validate_choices(config); s != Status::kOk) return s;
+  const Mxfp8Decode decode = chosen_decode(config);
+
+  AttentionConfig paged = api::paged_config(config);
+  paged.q_dtype = DType::kBF16;
+  paged.cache.page_size = 1;
+  paged.cache.num_pages = core::dense_pages(config.limits.max_kv_tokens, config.limits.max_batch, 1);
+  const Mxfp8Tensor any =
+      with_strides({api::memory_to_come(), 0, 0, api::memory_to_come(), 0, 0}, config.num_kv_heads, config.head_dim);
+  paged.cache.k = paged.cache.v =
+      decode == Mxfp8Decode::kOnce ? expanded(config, api::memory_to_come()) : in_place(any);
+  AttentionPlan attention;
+  if (const Status s = api::plan_paged(paged, &attention); s != Status::kOk) return s;
+  DensePlanAccess::fill(*plan, config, attention, layout_of(config, decode, attention.workspace_bytes()).total);
+  DensePlanAccess::set_decode(*plan, decode);
+  return Status::kOk;
+}
+
+Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionArgs& args) noexcept {
+  const Mxfp8AttentionConfig& c = plan.config();
+  const AttentionPlan& attention = DensePlanAccess::attention(plan);
+  const api::Backend* const backend = api::backend_of(attention);
+  if (backend == nullptr)
+    return fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::plan_mxfp8_attention first");
+  if (const Status s = api::validate_batch(args.rows, c.limits, api::runs_on_host(*backend)); s != Status::kOk)
+    return s;
+  if (args.rows.batch == 0 || args.rows.q_tokens == 0) return Status::kOk;
+  if (const Status s = api::validate_workspace(args.workspace, args.workspace_bytes, plan.workspace_bytes());
+      s != Status::kOk) {
+    return s;
+  }
+  const std::int32_t q_tokens = args.rows.q_tokens;
+  const std::int32_t kv_tokens = args.rows.kv_tokens;
+  const Mxfp8Tensor q = with_strides(args.q, c.num_q_heads, c.head_dim);
+  Mxfp8Tensor k = with_strides(args.k, c.num_kv_heads, c.head_dim);
+  Mxfp8Tensor v = with_strides(args.v, c.num_kv_heads, c.head_dim);
+  if (const Status s = validate_tensor("q", q, q_tokens, c.num_q_heads, c.head_dim); s != Status::kOk) return s;
+  if (kv_tokens > 0) {
+    if (const Status s = validate_tensor("k", k, kv_tokens, c.num_kv_heads, c.head_dim); s != Status::kOk) return s;
+    if (const Status s = validate_tensor("v", v, kv_tokens, c.num_kv_heads, c.head_dim); s != Status::kOk) return s;
+  } else {
+    k = v = with_strides({api::memory_to_come(), 0, 0, api::memory_to_come(), 0, 0}, c.num_kv_heads, c.head_dim);
+  }
+
+  auto* const base = static_cast<std::uint8_t*>(args.workspace);
+  const bool once = plan.decode() == Mxfp8Decode::kOnce;
+  const Layout layout = layout_of(c, plan.decode(), attention.workspace_bytes());
+  KvCacheDesc cache = attention.config().cache;
+  cache.num_pages = core::dense_pages(kv_tokens, args.rows.batch, 1);
+  cache.k = once ? expanded(c, base + layout.k) : in_place(k);
+  cache.v = once ? expanded(c, base + layout.v) : in_place(v);
+  const core::DenseTables tables = layout.tables.tables(base, cache.num_pages);
+  AttentionArgs paged = api::paged_args(args, tables, attention.workspace_bytes());
+  paged.q = base + layout.q;
+  if (const Status s = api::validate_run(attention, cache, paged); s != Status::kOk) return s;
+
+  const ExecDesc exec{nullptr, args.stream, c.num_threads};
+  const auto expand = [&](const Mxfp8Tensor& t, std::int32_t tokens, std::int32_t heads, std::size_t to) {
+    return backend->dense->expand(rows_of(t), tokens, heads, c.head_dim, reinterpret_cast<std::uint16_t*>(base + to),
+                                  exec);
+  };
+  if (const Status s = backend->dense->fill_tables(api::lengths_of(args.rows), tables, exec); s != Status::kOk)
+    return s;
+  if (const Status s = expand(q, q_tokens, c.num_q_heads, layout.q); s != Status::kOk) return s;
+  if (once && kv_tokens > 0) {
+    if (const Status s = expand(k, kv_tokens, c.num_kv_heads, layout.k); s != Status::kOk) return s;
+    if (const Status s = expand(v, kv_tokens, c.num_kv_heads, layout.v); s != Status::kOk) return s;
+  }
+  return api::run_on(attention, cache, paged);
+}
+
+}  // namespace fp4pa

@@ -1,0 +1,20 @@
+// A plan run on memory that comes with the call: what the dense calls make of a paged plan.
+#pragma once
+
+#include "api/backend.hpp"
+
+namespace fp4pa::api {
+
+/// Stands for memory that comes with the call where a description is validated before it; aligned to 256 bytes.
+[[nodiscard]] void* memory_to_come() noexcept;
+
+/// Null for an empty plan.
+[[nodiscard]] const Backend* backend_of(const AttentionPlan& plan) noexcept;
+
+/// Checks a run of `plan` over `cache` in the place of its own: same shape, other memory.
+[[nodiscard]] Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache,
+                                  const AttentionArgs& args) noexcept;
+/// @pre validate_run passed
+[[nodiscard]] Status run_on(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept;
+
+}  // namespace fp4pa::api

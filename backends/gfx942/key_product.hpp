@@ -1,0 +1,189 @@
+// S = Q K^T on a staged tile by 16-bit matrix products: the decode path of gfx942 and gfx950.
+//
+// Keys are the rows of A, queries the columns of B. A step is a block of 32 dims, of which lane (m = lane % 16, g = lane / 16)
+// holds dims 8g .. 8g+7 of key slot m: 4 bytes of E2M1, 8 of E4M3, 16 of f16 or bf16. In which order is free, as long as the
+// query is laid out alike; pair p of a lane's four registers is (pair_dim)
+//
+//     E2M1    8g + p,  8g + p + 4
+//     E4M3    8g + 4(p/2) + p%2,  the same + 2
+//     16-bit  8g + 2p + {0, 1}
+//
+// Scales as on sm_80: an E8M0 of 32 dims multiplies the f32 sum of its step, so that no scale however large or small can leave
+// f16's range; NVFP4's E4M3 is multiplied into the decoded f16, exactly (six bits, 2^-10 to 2688); a scale per token
+// multiplies the whole sum.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "backends/gfx942/convert.hpp"
+#include "backends/gfx942/staging.hpp"
+#include "core/atom/element.hpp"
+#include "core/simt/query.hpp"
+
+namespace fp4pa::gfx942 {
+
+[[nodiscard]] FP4PA_FN constexpr core::QueryForm decode_query_form(KvKind kind) {
+  if (kind == KvKind::kBf16) return {core::QueryForm::kAsIs, 1.0f, true};
+  // 2^10 leaves an f16 24 binades below a row's largest element, and sums of 256 products far from f32's end.
+  return {10, 1.0f, false};
+}
+
+/// Dim, within 32, of half `half` of pair `p` of lanes 16 g to 16 g + 15.
+[[nodiscard]] FP4PA_FN constexpr int pair_dim(KvKind kind, int g, int p, int half) {
+  if (core::is_fp4(kind)) return 8 * g + p + 4 * half;
+  if (kind == KvKind::kFp8) return 8 * g + 4 * (p / 2) + p % 2 + 2 * half;
+  return 8 * g + 2 * p + half;
+}
+
+template <class Shim>
+struct KeyProduct {
+  static constexpr core::SimtConfig kConfig = Shim::kConfig;
+  using E = typename Shim::Exec;
+  using Lane = typename E::Lane;
+  template <class T>
+  using PerLane = typename E::template PerLane<T>;
+  static constexpr int kRowTiles = kConfig.row_tiles;
+  static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
+
+  template <KvKind kKind, class Stream, class Scores>
+  FP4PA_FN static void multiply(E& exec, const Stream& stream, std::uint32_t query, const auto& registers, int terms,
+                                Scores& scores) {
+    FP4PA_UNROLL
+    for (int tile = 0; tile < kConfig.tile_keys / 16; ++tile) {
+      multiply_keys<kKind>(exec, stream, tile, query, registers, terms, scores);
+    }
+  }
+
+ private:
+  template <KvKind kKind>
+  static constexpr int kScaleWords = core::round_up_to(core::key_scale_bytes(kKind, kConfig.head_dim), 4) / 4;
+  /// Keys whose scales a lane needs: its own row of A, or its four rows of C.
+  template <KvKind kKind>
+  static constexpr int kScaleKeys = kScaleWords<kKind> == 0 ? 0 : kKind == KvKind::kNvfp4 ? 1 : 4;
+  template <KvKind kKind>
+  struct Scales {
+    std::uint32_t word[kScaleKeys<kKind> > 0 ? kScaleKeys<kKind> : 1][kScaleWords<kKind> > 0 ? kScaleWords<kKind> : 1];
+  };
+
+  /// 16 keys against all queries.
+  template <KvKind kKind, class Stream, class Scores>
+  FP4PA_FN static void multiply_keys(E& exec, const Stream& stream, int tile, std::uint32_t query, const auto& registers,
+                                     int terms, Scores& scores) {
+    using Element = std::conditional_t<kKind == KvKind::kBf16, core::BF16, core::F16>;
+    const core::TileLayout layout = stream.layout();
+
+    PerLane<Scales<kKind>> scales;
+    exec.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kScaleKeys<kKind>; ++i) {
+        const int slot = 16 * tile + (kScaleKeys<kKind> == 1 ? lane.id % 16 : lane.id / 16 * 4 + i);
+        const std::uint32_t at = stream.tile_offset() + layout.k_scales + Shim::token_of_slot(slot) * layout.k_scale_pitch;
+        FP4PA_UNROLL
+        for (int w = 0; w < kScaleWords<kKind>; ++w) {
+          const bool there = kConfig.exact_head_dim || 4 * w < layout.k_scale_pitch;
+          scales[lane].word[i][w] = there ? exec.template load_shared<std::uint32_t>(lane, at + 4 * w) : 0;
+        }
+      }
+      FP4PA_UNROLL
+      for (int i = 0; i < kRowTiles * 4; ++i) scores[lane][tile][i / 4][i % 4] = 0.0f;
+    });
+
+    FP4PA_UNROLL
+    for (int block = 0; block < kBlocks; ++block) {
+      if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
+      PerLane<std::uint32_t[4]> keys;
+      exec.each_lane([&](Lane same) {
+        const Lane lane = lane_anew(exec, same);
+        const int token = Shim::token_of_slot(16 * tile + lane.id % 16);
+        load_dims<kKind>(exec, lane, stream, token, block, keys[lane]);
+        if constexpr (kKind == KvKind::kNvfp4) {
+          // A lane's eight dims are half of a group of 16.
+          const std::uint32_t two = scales[lane].word[0][block / 2] >> (16 * (block % 2));
+          const std::uint32_t sf = (lane.id < 32 ? two : two >> 8) & 0x7fu;
+          const std::uint32_t factor = e4m3_to_f16(sf | sf << 16);
+          FP4PA_UNROLL
+          for (int p = 0; p < 4; ++p) keys[lane][p] = multiply_f16(keys[lane][p], factor);
+        }
+      });
+      if constexpr (kKind == KvKind::kMxfp4) {
+        PerLane<float[kRowTiles][4]> part;
+        exec.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int i = 0; i < kRowTiles * 4; ++i) part[lane][i / 4][i % 4] = 0.0f;
+        });
+        multiply_block<Element>(exec, stream, query, registers, terms, block, keys,
+                                [&](Lane lane, int nt) -> auto& { return part[lane][nt]; });
+        exec.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int v = 0; v < 4; ++v) {
+            const float s = e8m0_to_f32(scales[lane].word[v][block / 4], block % 4);
+            FP4PA_UNROLL
+            for (int nt = 0; nt < kRowTiles; ++nt) {
+              float& sum = scores[lane][tile][nt][v];
+              sum = __builtin_fmaf(s, part[lane][nt][v], sum);
+            }
+          }
+        });
+      } else {
+        multiply_block<Element>(exec, stream, query, registers, terms, block, keys,
+                                [&](Lane lane, int nt) -> auto& { return scores[lane][tile][nt]; });
+      }
+    }
+    if constexpr (kKind == KvKind::kPerToken) {
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kRowTiles * 4; ++i) {
+          scores[lane][tile][i / 4][i % 4] *= e8m0_to_f32(scales[lane].word[i % 4][0], 0);
+        }
+      });
+    }
+  }
+
+  /// A lane's eight dims of a block, decoded but for their scales.
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static void load_dims(E& exec, Lane lane, const Stream& stream, int token, int block, std::uint32_t (&pairs)[4]) {
+    constexpr int kBytes = 16 / core::per_halfword(kKind);
+    const std::uint32_t at = byte_offset(Shim::kWide, stream.tile_offset(), token, stream.layout().k_chunks,
+                                         4 * kBytes * block + kBytes * (lane.id / 16));
+    if constexpr (core::is_fp4(kKind)) {
+      e2m1_to_f16(exec.template load_shared<std::uint32_t>(lane, at), pairs);
+    } else if constexpr (kKind == KvKind::kFp8) {
+      const auto codes = exec.template load_shared<std::uint64_t>(lane, at);
+      FP4PA_UNROLL
+      for (int p = 0; p < 4; ++p) {
+        pairs[p] = e4m3_to_f16(static_cast<std::uint32_t>(codes >> (32 * (p / 2) + 8 * (p % 2))) & 0x00ff00ffu);
+      }
+    } else {
+      exec.load_shared_16(lane, at, pairs);
+    }
+  }
+
+  /// 32 decoded dims of 16 keys times the query, one term after the other.
+  /// @param sum  from (lane, row tile) to four sums
+  template <class Element, class Stream, class Sum>
+  FP4PA_FN static void multiply_block(E& exec, const Stream& stream, std::uint32_t query, const auto& registers, int terms,
+                                      int block, PerLane<std::uint32_t[4]>& keys, Sum&& sum) {
+    PerLane<std::uint32_t[kRowTiles][4]> q;
+    exec.each_lane(
+        [&](Lane lane) { Shim::query_block(exec, lane, query, registers[lane], block, stream.head_dim(), q[lane]); });
+    multiply_term<Element>(exec, keys, q, sum);
+    if (terms > 1) {
+      exec.each_lane([&](Lane lane) { Shim::second_term(exec, lane, query, block, stream.head_dim(), q[lane]); });
+      multiply_term<Element>(exec, keys, q, sum);
+    }
+  }
+
+  template <class Element, class Sum>
+  FP4PA_FN static void multiply_term(E& exec, PerLane<std::uint32_t[4]>& keys, PerLane<std::uint32_t[kRowTiles][4]>& q,
+                                     Sum&& sum) {
+    FP4PA_UNROLL
+    for (int nt = 0; nt < kRowTiles; ++nt) {
+      Shim::template multiply_16<Element>(exec, [&](Lane lane) -> auto& { return sum(lane, nt); },
+                                          [&](Lane lane) -> auto& { return keys[lane]; },
+                                          [&](Lane lane) -> auto& { return q[lane][nt]; });
+    }
+  }
+};
+
+}  // namespace fp4pa::gfx942

@@ -1,0 +1,329 @@
+// O += P V on a staged tile by 16-bit matrix products: the decode path of gfx942 and gfx950.
+//
+// Dims of V are the rows of A, queries the columns of B, tokens the depth. Probabilities are where they are needed
+// (staging.hpp). V lies token by token: lane (r = lane % 16, g = lane / 16) reads the W = kDimsPerLane neighbouring dims
+// W r .. W r + W-1, of a block of 16 W, of its eight tokens, and makes of them its row of W tiles of dims, two tokens a
+// register. So dim tile m of a block has dims W r + m in its rows, for every format alike.
+//
+//   E2M1, E8M0 along head_dim   P and V in bf16, whose range holds P times any scale; the scale of a block of 32 dims is
+//                               multiplied into P, in f32 before it is rounded. P is raised by a power of two, held in the
+//                               output's unit, that keeps it in range: chosen from the first tile's largest scale and
+//                               again only if a later one is 2^30 times as large.
+//   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (key_product.hpp), also along tokens: a lane's
+//                               eight tokens share theirs
+//   E2M1, E8M0 along tokens     f16; the f32 sum of 16 tokens is multiplied by the scale of its dim: two products, in each
+//                               of which the other 16 tokens' probabilities are zeros
+//   E4M3, f16, bf16             as they are
+// P in f16 is raised by 2^14: what is 2^-38 of a row's largest probability is the least that counts.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "backends/gfx942/key_product.hpp"
+
+namespace fp4pa::gfx942 {
+
+inline constexpr int kProbabilityF16Log2 = 14;
+
+/// Values whose block scales are multiplied into P in bf16.
+[[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
+  return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken;
+}
+[[nodiscard]] FP4PA_FN constexpr bool value_is_bf16(KvKind kind) {
+  return scales_probability(kind) || kind == KvKind::kBf16;
+}
+
+template <class Shim>
+struct ValueProduct {
+  static constexpr core::SimtConfig kConfig = Shim::kConfig;
+  using E = typename Shim::Exec;
+  using Lane = typename E::Lane;
+  template <class T>
+  using PerLane = typename E::template PerLane<T>;
+  static constexpr int kRowTiles = kConfig.row_tiles;
+  static constexpr int kDims = Shim::kDimsPerLane;
+  static constexpr int kBlockDims = 16 * kDims;
+  static constexpr int kBlocks = kConfig.head_dim / kBlockDims;
+  static constexpr int kSteps = kConfig.tile_keys / 32;
+
+  template <KvKind kKind, class Backend, class Stream, class Scores>
+  FP4PA_FN static void multiply(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
+                                typename Backend::Output& output) {
+    // With four dims a lane a tile of dims meets two blocks of scales.
+    static_assert(kDims == 2 || !core::is_fp4(kKind));
+    static_assert(!Shim::kWide || kKind != KvKind::kMxfp4Tokens);
+    const float raise = choose_unit<kKind>(exec, backend, stream, output);
+    backend.adopt_order(output, Shim::dim_order(kKind));
+    FP4PA_UNROLL
+    for (int step = 0; step < kSteps; ++step) multiply_step<kKind>(exec, stream, step, p, raise, output.value);
+  }
+
+ private:
+  template <KvKind kKind>
+  static constexpr int kScaleWords = core::round_up_to(core::key_scale_bytes(kKind, kConfig.head_dim), 4) / 4;
+
+  template <KvKind kKind>
+  static constexpr int kWordRoom = kScaleWords<kKind> > 0 ? kScaleWords<kKind> : 1;
+
+  /// Sets the output's unit for this format; returns what probabilities are to be multiplied by.
+  template <KvKind kKind, class Backend, class Stream>
+  FP4PA_FN static float choose_unit(E& exec, const Backend& backend, const Stream& stream,
+                                    typename Backend::Output& output) {
+    const float global = stream.segment().v.global(stream.kv_head());
+    if constexpr (kKind == KvKind::kBf16) {
+      backend.set_unit(output, 1.0f, 0);
+      return 1.0f;
+    } else if constexpr (!scales_probability(kKind)) {
+      backend.set_unit(output, global, -kProbabilityF16Log2);
+      return static_cast<float>(1 << kProbabilityF16Log2);
+    } else {
+      // The largest product of a probability and a scale is to be 2^60, and may become 2^90: sums of 2^34 stay in range.
+      const int largest = largest_scale<kKind>(exec, stream);
+      int raise = -output.unit_log2;
+      if (output.order == 0 || output.unit != global || largest + raise > 90) {
+        raise = 60 - largest;
+        raise = raise > 126 ? 126 : raise;
+        backend.set_unit(output, global, -raise);
+      }
+      return core::exp2_exact(raise);
+    }
+  }
+
+  /// log2 of the tile's largest E8M0 scale of V, NaN counting as the largest there is.
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static int largest_scale(E& exec, const Stream& stream) {
+    const core::TileLayout layout = stream.layout();
+    PerLane<std::uint32_t> largest;
+    exec.each_lane([&](Lane lane) {
+      largest[lane] = 0;
+      FP4PA_UNROLL
+      for (int first = 0; first < kConfig.tile_keys; first += E::kLanes) {
+        const int key = first + lane.id;
+        if (key >= kConfig.tile_keys) continue;
+        FP4PA_UNROLL
+        for (int w = 0; w < kScaleWords<kKind>; ++w) {
+          if (!kConfig.exact_head_dim && 4 * w >= layout.v_scale_pitch) continue;
+          const std::uint32_t word = scale_word(exec, lane, stream, layout, key, w);
+          FP4PA_UNROLL
+          for (int i = 0; i < 4; ++i) {
+            const std::uint32_t byte = (word >> (8 * i)) & 0xffu;
+            largest[lane] = byte > largest[lane] ? byte : largest[lane];
+          }
+        }
+      }
+    });
+    const int byte = static_cast<int>(exec.reduce_max(largest));
+    return (byte < 254 ? byte : 254) - 127;
+  }
+
+  template <class Stream>
+  FP4PA_FN static std::uint32_t scale_word(E& exec, Lane lane, const Stream& stream, const core::TileLayout& layout, int key,
+                                           int w) {
+    return exec.template load_shared<std::uint32_t>(
+        lane, stream.tile_offset() + layout.v_scales + key * layout.v_scale_pitch + 4 * w);
+  }
+
+  /// 32 tokens: those whose probabilities a lane holds are eight neighbours.
+  template <KvKind kKind, class Stream, class Scores, class Values>
+  FP4PA_FN static void multiply_step(E& exec, const Stream& stream, int step, const Scores& p, float raise, Values& output) {
+    constexpr bool kBf16 = value_is_bf16(kKind);
+    using Element = std::conditional_t<kBf16, core::BF16, core::F16>;
+    const core::TileLayout layout = stream.layout();
+
+    PerLane<std::uint32_t[kRowTiles][4]> weight;
+    PerLane<std::uint32_t[8][kWordRoom<kKind>]> scales;  // of the lane's tokens
+    exec.each_lane([&](Lane lane) {
+      const int first = first_token(Shim::kWide, step, lane.id / 16);
+      if constexpr (scales_probability(kKind)) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 8 * kScaleWords<kKind>; ++i) {
+          const int w = i % kScaleWords<kKind>;
+          const bool there = kConfig.exact_head_dim || 4 * w < layout.v_scale_pitch;
+          scales[lane][i / kScaleWords<kKind>][w] =
+              there ? scale_word(exec, lane, stream, layout, first + i / kScaleWords<kKind>, w) : 0;
+        }
+      }
+      FP4PA_UNROLL
+      for (int nt = 0; nt < kRowTiles; ++nt) {
+        if constexpr (kKind == KvKind::kPerToken) {
+          scale_weights(p[lane], step, nt, raise, scales[lane], 0, weight[lane][nt]);
+        } else if constexpr (kKind != KvKind::kMxfp4) {
+          FP4PA_UNROLL
+          for (int j = 0; j < 4; ++j) {
+            const auto& four = p[lane][2 * step + j / 2][nt];
+            const float low = four[j % 2 * 2] * raise;
+            const float high = four[j % 2 * 2 + 1] * raise;
+            weight[lane][nt][j] = kBf16 ? pack_bf16(low, high) : pack_f16(low, high);
+          }
+        }
+      }
+    });
+
+    FP4PA_UNROLL
+    for (int block = 0; block < kBlocks; ++block) {
+      if (!kConfig.exact_head_dim && block * kBlockDims >= stream.head_dim()) break;
+      PerLane<std::uint32_t[kDims][4]> values;  // [dim tile][pair of tokens]
+      exec.each_lane([&](Lane same) {
+        const Lane lane = lane_anew(exec, same);
+        const int first = first_token(Shim::kWide, step, lane.id / 16);
+        load_values<kKind>(exec, lane, stream, first, block, values[lane]);
+        if constexpr (kKind == KvKind::kNvfp4) scale_by_group(exec, lane, stream, layout, first, block, values[lane]);
+        if constexpr (kKind == KvKind::kNvfp4Tokens) scale_by_dim(exec, lane, stream, layout, first, block, values[lane]);
+        if constexpr (kKind == KvKind::kMxfp4) {
+          FP4PA_UNROLL
+          for (int nt = 0; nt < kRowTiles; ++nt) {
+            scale_weights(p[lane], step, nt, raise, scales[lane], block, weight[lane][nt]);
+          }
+        }
+      });
+      if constexpr (kKind == KvKind::kMxfp4Tokens) {
+        multiply_pieces(exec, stream, layout, step, block, values, weight, output);
+      } else {
+        FP4PA_UNROLL
+        for (int m = 0; m < kDims; ++m) {
+          FP4PA_UNROLL
+          for (int nt = 0; nt < kRowTiles; ++nt) {
+            Shim::template multiply_16<Element>(
+                exec, [&](Lane lane) -> auto& { return output[lane][kDims * block + m][nt]; },
+                [&](Lane lane) -> auto& { return values[lane][m]; }, [&](Lane lane) -> auto& { return weight[lane][nt]; });
+          }
+        }
+      }
+    }
+  }
+
+  /// A lane's dims of a block, of its eight tokens, decoded but for their scales.
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static void load_values(E& exec, Lane lane, const Stream& stream, int first, int block,
+                                   std::uint32_t (&pairs)[kDims][4]) {
+    constexpr int kBits = 16 / core::per_halfword(kKind) * kDims;  // of a token
+    using Raw = std::conditional_t<
+        kBits == 8, std::uint8_t,
+        std::conditional_t<kBits == 16, std::uint16_t, std::conditional_t<kBits == 32, std::uint32_t, std::uint64_t>>>;
+    const core::TileLayout layout = stream.layout();
+    FP4PA_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      Raw raw[2];
+      FP4PA_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        const std::uint32_t at = byte_offset(Shim::kWide, stream.tile_offset() + layout.v_codes, first + 2 * j + half,
+                                             layout.v_chunks, (16 * block + lane.id % 16) * (kBits / 8));
+        raw[half] = exec.template load_shared<Raw>(lane, at);
+      }
+      if constexpr (core::is_fp4(kKind)) {
+        std::uint32_t decoded[4];
+        const std::uint32_t both = std::uint32_t{raw[0]} | std::uint32_t{raw[1]} << 16;
+        if constexpr (value_is_bf16(kKind)) {
+          e2m1_to_bf16(both, decoded);
+        } else {
+          e2m1_to_f16(both, decoded);
+        }
+        FP4PA_UNROLL
+        for (int m = 0; m < kDims; ++m) pairs[m][j] = decoded[m];
+      } else if constexpr (kKind == KvKind::kFp8) {
+        FP4PA_UNROLL
+        for (int m = 0; m < kDims; ++m) {
+          const std::uint32_t selector = 0x0c000c00u | static_cast<std::uint32_t>((4 + m) << 16 | m);
+          pairs[m][j] = e4m3_to_f16(permute_bytes(raw[1], raw[0], selector));
+        }
+      } else {
+        FP4PA_UNROLL
+        for (int m = 0; m < kDims; ++m) {
+          const auto low = static_cast<std::uint32_t>(raw[0] >> (32 * (m / 2)));
+          const auto high = static_cast<std::uint32_t>(raw[1] >> (32 * (m / 2)));
+          pairs[m][j] = permute_bytes(high, low, m % 2 == 0 ? 0x05040100u : 0x07060302u);
+        }
+      }
+    }
+  }
+
+  /// Probabilities times E8M0 scales, which are in byte block % 4 of word block / 4 of a token's.
+  template <class Probabilities, int kWords>
+  FP4PA_FN static void scale_weights(const Probabilities& p, int step, int nt, float raise,
+                                     const std::uint32_t (&scales)[8][kWords], int block, std::uint32_t (&weight)[4]) {
+    FP4PA_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const auto& four = p[2 * step + j / 2][nt];
+      const float low = four[j % 2 * 2] * raise * e8m0_to_f32(scales[2 * j][block / 4], block % 4);
+      const float high = four[j % 2 * 2 + 1] * raise * e8m0_to_f32(scales[2 * j + 1][block / 4], block % 4);
+      weight[j] = pack_bf16(low, high);
+    }
+  }
+
+  /// NVFP4 along head_dim: each token's E4M3 scale of the 16 dims that a lane's lie in.
+  template <class Stream>
+  FP4PA_FN static void scale_by_group(E& exec, Lane lane, const Stream& stream, const core::TileLayout& layout, int first,
+                                      int block, std::uint32_t (&pairs)[kDims][4]) {
+    const std::uint32_t at = stream.tile_offset() + layout.v_scales + first * layout.v_scale_pitch +
+                             (block * kBlockDims + lane.id % 16 * kDims) / 16;
+    FP4PA_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const std::uint32_t low = exec.template load_shared<std::uint8_t>(lane, at + 2 * j * layout.v_scale_pitch);
+      const std::uint32_t high = exec.template load_shared<std::uint8_t>(lane, at + (2 * j + 1) * layout.v_scale_pitch);
+      const std::uint32_t factor = e4m3_to_f16((low | high << 16) & 0x007f007fu);
+      FP4PA_UNROLL
+      for (int m = 0; m < kDims; ++m) pairs[m][j] = multiply_f16(pairs[m][j], factor);
+    }
+  }
+
+  /// NVFP4 along tokens: each dim's E4M3 scale of the 16 tokens that a lane's eight lie in.
+  template <class Stream>
+  FP4PA_FN static void scale_by_dim(E& exec, Lane lane, const Stream& stream, const core::TileLayout& layout, int first,
+                                    int block, std::uint32_t (&pairs)[kDims][4]) {
+    const std::uint32_t at = stream.tile_offset() + layout.v_scales + first / core::kScalePiece * layout.v_scale_pitch +
+                             block * kBlockDims + lane.id % 16 * kDims;
+    FP4PA_UNROLL
+    for (int m = 0; m < kDims; ++m) {
+      const std::uint32_t sf = exec.template load_shared<std::uint8_t>(lane, at + m) & 0x7fu;
+      const std::uint32_t factor = e4m3_to_f16(sf | sf << 16);
+      FP4PA_UNROLL
+      for (int j = 0; j < 4; ++j) pairs[m][j] = multiply_f16(pairs[m][j], factor);
+    }
+  }
+
+  /// MXFP4 along tokens: lanes 0 to 31 hold the first 16 tokens of a step (narrow order), the others the second.
+  template <class Stream, class Scale, class Weights, class Values>
+  FP4PA_FN static void multiply_pieces(E& exec, const Stream& stream, const Scale& layout, int step, int block,
+                                       PerLane<std::uint32_t[kDims][4]>& values, const Weights& weight, Values& output) {
+    FP4PA_UNROLL
+    for (int piece = 0; piece < 2; ++piece) {
+      PerLane<std::uint32_t[kRowTiles][4]> own;
+      PerLane<std::uint64_t> scales;  // byte 2i + m: of dim m of row 4g + i
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kRowTiles * 4; ++i) {
+          own[lane][i / 4][i % 4] = lane.id / 32 == piece ? weight[lane][i / 4][i % 4] : 0;
+        }
+        scales[lane] = exec.template load_shared<std::uint64_t>(
+            lane, stream.tile_offset() + layout.v_scales + (2 * step + piece) * layout.v_scale_pitch + block * kBlockDims +
+                      lane.id / 16 * 8);
+      });
+      FP4PA_UNROLL
+      for (int m = 0; m < kDims; ++m) {
+        FP4PA_UNROLL
+        for (int nt = 0; nt < kRowTiles; ++nt) {
+          PerLane<float[4]> part;
+          exec.each_lane([&](Lane lane) {
+            FP4PA_UNROLL
+            for (int v = 0; v < 4; ++v) part[lane][v] = 0.0f;
+          });
+          Shim::template multiply_16<core::F16>(exec, [&](Lane lane) -> auto& { return part[lane]; },
+                                                [&](Lane lane) -> auto& { return values[lane][m]; },
+                                                [&](Lane lane) -> auto& { return own[lane][nt]; });
+          exec.each_lane([&](Lane lane) {
+            FP4PA_UNROLL
+            for (int v = 0; v < 4; ++v) {
+              const int byte = kDims * v + m;
+              const float s = e8m0_to_f32(static_cast<std::uint32_t>(scales[lane] >> (32 * (byte / 4))), byte % 4);
+              float& sum = output[lane][kDims * block + m][nt][v];
+              sum = __builtin_fmaf(s, part[lane][v], sum);
+            }
+          });
+        }
+      }
+    }
+  }
+};
+
+}  // namespace fp4pa::gfx942

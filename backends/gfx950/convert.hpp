@@ -1,0 +1,52 @@
+// Codes to the operands of gfx950's block-scaled products. Plain functions on words, compiled for the host too; results
+// are equal bit for bit.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/gfx942/convert.hpp"
+#include "core/formats/elements.hpp"
+
+namespace fp4pa::gfx950 {
+
+/// Four values of magnitude up to 448 to E4M3, the first in the lowest byte; to nearest even, NaN to NaN.
+FP4PA_FN std::uint32_t pack_e4m3(float a, float b, float c, float d) {
+#if defined(__AMDGCN__) && defined(__gfx950__)
+  const int low = __builtin_amdgcn_cvt_pk_fp8_f32(a, b, 0, false);
+  return static_cast<std::uint32_t>(__builtin_amdgcn_cvt_pk_fp8_f32(c, d, low, true));
+#else
+  using core::E4M3;
+  return std::uint32_t{E4M3::encode(a)} | std::uint32_t{E4M3::encode(b)} << 8 | std::uint32_t{E4M3::encode(c)} << 16 |
+         std::uint32_t{E4M3::encode(d)} << 24;
+#endif
+}
+
+/// The four values of a word of E4M3 codes.
+FP4PA_FN void unpack_e4m3(std::uint32_t codes, float (&out)[4]) {
+#if defined(__AMDGCN__) && defined(__gfx950__)
+  const auto low = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), false);
+  const auto high = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), true);
+  out[0] = low[0];
+  out[1] = low[1];
+  out[2] = high[0];
+  out[3] = high[1];
+#else
+  for (int i = 0; i < 4; ++i) out[i] = core::E4M3::decode(static_cast<std::uint8_t>(codes >> (8 * i)));
+#endif
+}
+
+/// Words of 16-bit columns to words of nibbles. A lane has four neighbouring dims of eight tokens, two tokens a word: 0 and 4,
+/// 1 and 5, 2 and 6, 3 and 7. Of dim m it gets the eight tokens in their order, in out[m].
+FP4PA_FN void separate_dims(const std::uint32_t (&w)[4], std::uint32_t (&out)[4]) {
+  constexpr std::uint32_t kEven = 0x0f0f0f0fu;
+  const std::uint32_t even_low = (w[0] & kEven) | ((w[1] << 4) & ~kEven);   // dims 0 and 2 of tokens 0 and 1, 4 and 5
+  const std::uint32_t odd_low = ((w[0] >> 4) & kEven) | (w[1] & ~kEven);    // dims 1 and 3
+  const std::uint32_t even_high = (w[2] & kEven) | ((w[3] << 4) & ~kEven);  // of tokens 2 and 3, 6 and 7
+  const std::uint32_t odd_high = ((w[2] >> 4) & kEven) | (w[3] & ~kEven);
+  out[0] = gfx942::permute_bytes(even_high, even_low, 0x06020400u);
+  out[1] = gfx942::permute_bytes(odd_high, odd_low, 0x06020400u);
+  out[2] = gfx942::permute_bytes(even_high, even_low, 0x07030501u);
+  out[3] = gfx942::permute_bytes(odd_high, odd_low, 0x07030501u);
+}
+
+}  // namespace fp4pa::gfx950

@@ -1,0 +1,90 @@
+// S = Q K^T by block-scaled products: keys enter the matrix core as they lie in the cache, with their own scales.
+//
+// Keys are the rows of A (E2M1), queries the columns of B (E4M3). Lane (m = lane % 16, g = lane / 16) of A holds dims 32 g ..
+// 32 g + 31 of an instruction's 128, of key slot m: the 16 bytes of chunk g of the key's row, one load. Lane m + 16 b supplies
+// the scale of block b of slot m: the byte beside it. Nothing is decoded, shifted or moved.
+//
+// With head_dim 64 the upper half of the depth is zeros.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/gfx950/atoms.hpp"
+#include "backends/gfx950/query.hpp"
+#include "backends/gfx942/staging.hpp"
+
+namespace fp4pa::gfx950 {
+
+using core::KvKind;
+
+/// Keys whose scales are E8M0 of 32 dims or more.
+[[nodiscard]] FP4PA_FN constexpr bool native_key(KvKind kind) { return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken; }
+
+template <class Shim>
+struct NativeKeyProduct {
+  static constexpr core::SimtConfig kConfig = Shim::kConfig;
+  using E = typename Shim::Exec;
+  using Lane = typename E::Lane;
+  template <class T>
+  using PerLane = typename E::template PerLane<T>;
+  using Query = NativeQuery<Shim>;
+  using Atom = MfmaScaleF32_16x16x128_F8f6f4<core::E2M1, core::E4M3>;
+  static constexpr int kRowTiles = kConfig.row_tiles;
+  static constexpr int kChunks = kConfig.head_dim / 32;
+
+  template <KvKind kKind, class Stream, class Scores>
+  FP4PA_FN static void multiply(E& exec, const Stream& stream, PerLane<typename Query::Registers>& query, Scores& scores) {
+    FP4PA_UNROLL
+    for (int tile = 0; tile < kConfig.tile_keys / 16; ++tile) {
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kRowTiles * 4; ++i) scores[lane][tile][i / 4][i % 4] = 0.0f;
+      });
+      FP4PA_UNROLL
+      for (int group = 0; group < Query::kGroups; ++group) multiply_keys<kKind>(exec, stream, tile, group, query, scores);
+    }
+  }
+
+ private:
+  /// 16 keys, 128 dims.
+  template <KvKind kKind, class Stream, class Scores>
+  FP4PA_FN static void multiply_keys(E& exec, const Stream& stream, int tile, int group,
+                                     PerLane<typename Query::Registers>& query, Scores& scores) {
+    const core::TileLayout layout = stream.layout();
+    PerLane<std::uint32_t[4]> codes;
+    PerLane<std::uint32_t> scale;
+    exec.each_lane([&](Lane lane) {
+      const int token = Shim::token_of_slot(16 * tile + lane.id % 16);
+      const int chunk = 4 * group + lane.id / 16;
+      scale[lane] = kUnitScale;
+      FP4PA_UNROLL
+      for (int i = 0; i < 4; ++i) codes[lane][i] = 0;
+      if (kChunks % 4 != 0 && chunk >= kChunks) return;
+      exec.load_shared_16(lane, gfx942::byte_offset(true, stream.tile_offset(), token, layout.k_chunks, 16 * chunk),
+                          codes[lane]);
+      scale[lane] = exec.template load_shared<std::uint8_t>(lane, stream.tile_offset() + layout.k_scales +
+                                                                      token * layout.k_scale_pitch +
+                                                                      (kKind == KvKind::kPerToken ? 0 : chunk));
+    });
+    FP4PA_UNROLL
+    for (int term = 0; term < Query::kTerms; ++term) {
+      FP4PA_UNROLL
+      for (int nt = 0; nt < kRowTiles; ++nt) {
+        PerLane<std::uint32_t[8]> b;
+        exec.each_lane([&](Lane lane) {
+          FP4PA_UNROLL
+          for (int i = 0; i < 8; ++i) {
+            const int half = 2 * group + i / 4;
+            b[lane][i] = half < Query::kHalves ? query[lane].code[term][nt][half < Query::kHalves ? half : 0][i % 4] : 0;
+          }
+        });
+        exec.template multiply_scaled<Atom, core::ScaleSelect{}, core::ScaleSelect{}>(
+            [&](Lane lane) -> auto& { return scores[lane][tile][nt]; }, [&](Lane lane) -> auto& { return codes[lane]; },
+            [&](Lane lane) -> auto& { return b[lane]; }, [&](Lane lane) { return scale[lane]; },
+            [&](Lane lane) { return query[lane].scale[term][nt][group]; });
+      }
+    }
+  }
+};
+
+}  // namespace fp4pa::gfx950

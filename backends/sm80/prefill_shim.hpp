@@ -1,0 +1,229 @@
+// sm_80 to sm_100, many query rows: tiles decoded to 16-bit operands once for the block (tile_decode.hpp), queries in A.
+//
+// With queries in A a warp holds 32 rows, P goes from the first product's accumulators to the second one's A without leaving
+// its lane, and each fragment of keys or values that ldmatrix brings is multiplied twice. The operand types are those of the
+// decoded tiles: bf16 next to E8M0 scales and bf16 caches, f16 otherwise; queries and P as in key_product.hpp and
+// value_product.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/atoms.hpp"
+#include "backends/sm80/query_pairs.hpp"
+#include "backends/sm80/tile_decode.hpp"
+#include "backends/sm80/value_product.hpp"
+#include "core/simt/tile_backend.hpp"
+
+namespace fp4pa::sm80 {
+
+template <core::SimtConfig kShape, class Executor>
+struct PrefillShim {
+  static constexpr core::SimtConfig kConfig = kShape;
+  using Exec = Executor;
+  using Lane = typename Exec::Lane;
+  template <class T>
+  using PerLane = typename Exec::template PerLane<T>;
+
+  using ScoreAtom = core::ScoreAtom<MmaM16N8K16<core::BF16>, core::Operand::kA>;
+  using OutputAtom = core::OutputAtom<MmaM16N8K16<core::BF16>, core::Operand::kA>;
+
+  static_assert(core::divides_rows(kConfig) && kConfig.exact_head_dim && kConfig.segments == 1);
+  static constexpr int kHeadDim = kConfig.head_dim;
+  static constexpr int kRowTiles = kConfig.row_tiles;
+  static constexpr int kTileKeys = kConfig.tile_keys;
+  static constexpr int kSteps = kHeadDim / 16;
+  static constexpr int kThreads = Exec::kLanes * kConfig.warps;
+
+  struct QueryRegisters {};  // the query stays in shared memory
+
+  FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
+  FP4PA_FN static int token_of_slot(int slot) { return slot; }
+  static constexpr int kTokenAlignment = core::kScalePiece;
+  FP4PA_FN static float exp2(float x) { return exp2_fast(x); }
+  FP4PA_FN static std::uint16_t to_f16(float x) { return round_f16(x); }
+  FP4PA_FN static std::uint16_t to_bf16(float x) { return round_bf16(x); }
+  FP4PA_FN static core::QueryForm query_form(KvKind kind) {
+    if (decodes_to_bf16(kind)) return {core::QueryForm::kAsIs, 1.0f, true};
+    return key_query_form(kind);
+  }
+
+  /// An instance has one format of V, and so one order.
+  FP4PA_FN static int dim_order(KvKind) { return 1; }
+  FP4PA_FN static int output_dim(int, int m, int lane, int v) {
+    constexpr KvKind kKind = kConfig.v[0];
+    return 8 * m + decoded_dim(kKind, 2 * (lane % 4) + v % 2);
+  }
+
+  // The query in shared memory: [term][row tile][step of 16 dims][lane][register of A].
+  FP4PA_FN static std::uint32_t query_address(std::uint32_t query, int tile, int step, int lane) {
+    return query + static_cast<std::uint32_t>(((tile * kSteps + step) * Exec::kLanes + lane) * 16);
+  }
+  static constexpr int kTermBytes = kRowTiles * kSteps * Exec::kLanes * 16;
+
+  FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
+                                       int head_dim, float multiplier, int terms) {
+    exec.each_lane([&](Lane lane) {
+      for (int i = lane.id; i < head_dim / 2; i += Exec::kLanes) {
+        const int dim = pair_first_dim(kind, i);
+        const auto element = [&](int d) { return exec.template load_shared<float>(lane, scratch + 4 * d) * multiplier; };
+        store_query_pair(exec, lane, kind, query, row, dim, element(dim), element(dim + pair_distance(kind)), terms);
+      }
+    });
+  }
+  static constexpr bool kStoresQuads = true;
+  FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int,
+                                         const PerLane<float[4]>& quad, int terms) {
+    each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
+      store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
+    });
+  }
+  FP4PA_FN static void store_query_pair(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int dim, float low,
+                                        float high, int terms) {
+    const int p = pair_distance(kind) == 4 ? dim % 4 : dim % 8 / 2;  // register pair of a chunk of 8 dims
+    const int in_register = row % 16 / 8 + 2 * (dim / 8 % 2);
+    const std::uint32_t at = query_address(query, row / 16, dim / 16, row % 8 * 4 + p) + 4 * in_register;
+    const bool bf16 = decodes_to_bf16(kind);
+    const std::uint32_t word = bf16 ? pack_bf16(low, high) : pack_f16(low, high);
+    exec.template store_shared<std::uint32_t>(lane, at, word);
+    if (terms == 1) return;
+    const std::uint32_t rest = bf16 ? pack_bf16_rest(low, high, word) : pack_f16_rest(low, high, word);
+    exec.template store_shared<std::uint32_t>(lane, at + kTermBytes, rest);
+  }
+  FP4PA_FN static void load_query_registers(Exec&, std::uint32_t, int, PerLane<QueryRegisters>&) {}
+
+  template <KvKind kKind, class Stream, class Scores>
+  FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query, const PerLane<QueryRegisters>&,
+                                 int terms, Scores& scores) {
+    const core::TileLayout layout = stream.layout();
+    std::uint32_t keys = stream.tile_offset();
+    if constexpr (needs_decoding(kKind)) {
+      keys = stream.behind_stages();
+      TileDecoder<kKind, Exec, kHeadDim, kTileKeys, kThreads>::run(
+          exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch}, keys);
+      exec.block_barrier();
+    }
+    exec.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kTileKeys / 8 * kRowTiles * 4; ++i) scores[lane][i / (kRowTiles * 4)][i / 4 % kRowTiles][i % 4] = 0.0f;
+    });
+    multiply_keys<Element<kKind>>(exec, keys, query, scores);
+    if (terms > 1) multiply_keys<Element<kKind>>(exec, keys, query + kTermBytes, scores);
+  }
+
+  template <KvKind kKind, class Backend, class Stream, class Scores>
+  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, const Stream& stream, const Scores& p,
+                                         typename Backend::Output& output) {
+    const core::TileLayout layout = stream.layout();
+    std::uint32_t values = stream.tile_offset() + layout.v_codes;
+    if constexpr (needs_decoding(kKind)) {
+      values = stream.behind_stages() + decoded_bytes(kConfig.k[0], kHeadDim, kTileKeys);
+      TileDecoder<kKind, Exec, kHeadDim, kTileKeys, kThreads>::run(
+          exec, stream.tile_offset() + layout.v_codes, {stream.tile_offset() + layout.v_scales, layout.v_scale_pitch}, values);
+      exec.block_barrier();
+    }
+    constexpr int kRaise = decodes_to_bf16(kKind) ? 0 : kProbabilityLog2;
+    constexpr int kDecodedLog2 = kKind == KvKind::kNvfp4 ? kNvfp4Log2 : 0;
+    backend.set_unit(output, stream.segment().v.global(stream.kv_head()), -kDecodedLog2 - kRaise);
+    output.order = dim_order(kKind);
+    multiply_values<Element<kKind>, kRaise>(exec, values, p, output.value);
+  }
+
+ private:
+  static constexpr int kRowChunks = core::power_of_two_at_least(kHeadDim / 8);  // pitch of a row of operands
+  template <KvKind kKind>
+  using Element = std::conditional_t<decodes_to_bf16(kKind), core::BF16, core::F16>;
+
+  /// Of chunk first_chunk + chunk of row first_row + row, where first_row is a multiple of 8 and first_chunk is even: what
+  /// differs between lanes apart from what is constant, so that addresses share registers.
+  FP4PA_FN static std::uint32_t operand_offset(std::uint32_t tile, int first_row, int row, int first_chunk, int chunk) {
+    const int swizzled = (first_chunk % 8) ^ (chunk ^ swizzle_bits(row, kRowChunks));
+    return tile + static_cast<std::uint32_t>((row * kRowChunks + swizzled) * core::kChunkBytes) +
+           static_cast<std::uint32_t>((first_row * kRowChunks + first_chunk / 8 * 8) * core::kChunkBytes);
+  }
+
+  template <class Operand, class Scores>
+  FP4PA_FN static void multiply_keys(Exec& exec, std::uint32_t keys, std::uint32_t query, Scores& scores) {
+    PerLane<int> id;
+    exec.each_lane([&](Lane lane) { id[lane] = recomputed(lane.id); });
+    FP4PA_UNROLL
+    for (int step = 0; step < kSteps; ++step) {
+      PerLane<std::uint32_t[kRowTiles][4]> q;
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int tile = 0; tile < kRowTiles; ++tile) {
+          exec.load_shared_16(lane, query_address(query, tile, step, id[lane]), q[lane][tile]);
+        }
+      });
+      FP4PA_UNROLL
+      for (int pair = 0; pair < kTileKeys / 16; ++pair) {
+        // Matrices: keys 0-7 and 8-15 of the pair, each with the lower and the upper half of the step's dims.
+        PerLane<std::uint32_t[4]> words;
+        exec.template load_matrix<false>(
+            [&](Lane lane) {
+              const int row = id[lane] / 16 * 8 + id[lane] % 8;
+              return operand_offset(keys, 16 * pair, row, 2 * step, id[lane] / 8 % 2);
+            },
+            [&](Lane lane) -> auto& { return words[lane]; });
+        FP4PA_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          FP4PA_UNROLL
+          for (int tile = 0; tile < kRowTiles; ++tile) {
+            multiply<Operand>(exec, q, tile, words, half, [&](Lane lane) -> auto& { return scores[lane][2 * pair + half][tile]; });
+          }
+        }
+      }
+    }
+  }
+
+  template <class Operand, int kRaise, class Scores, class Values>
+  FP4PA_FN static void multiply_values(Exec& exec, std::uint32_t values, const Scores& p, Values& output) {
+    PerLane<int> id;
+    exec.each_lane([&](Lane lane) { id[lane] = recomputed(lane.id); });
+    FP4PA_UNROLL
+    for (int step = 0; step < kTileKeys / 16; ++step) {
+      PerLane<std::uint32_t[kRowTiles][4]> weight;
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kRowTiles * 4; ++i) {
+          const auto& pair = p[lane][2 * step + i % 4 / 2][i / 4];
+          const float raise = static_cast<float>(1 << kRaise);
+          const float first = pair[i % 2 * 2];
+          const float second = pair[i % 2 * 2 + 1];
+          weight[lane][i / 4][i % 4] =
+              std::same_as<Operand, core::BF16> ? pack_bf16(first, second) : pack_f16(first * raise, second * raise);
+        }
+      });
+      FP4PA_UNROLL
+      for (int pair = 0; pair < kHeadDim / 16; ++pair) {
+        // Transposed matrices: tokens 0-7 and 8-15 of the step, for the lower and then the upper 8 dims of the pair.
+        PerLane<std::uint32_t[4]> words;
+        exec.template load_matrix<true>(
+            [&](Lane lane) {
+              return operand_offset(values, 16 * step, id[lane] % 16, 2 * pair, id[lane] / 16);
+            },
+            [&](Lane lane) -> auto& { return words[lane]; });
+        FP4PA_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          FP4PA_UNROLL
+          for (int tile = 0; tile < kRowTiles; ++tile) {
+            multiply<Operand>(exec, weight, tile, words, half, [&](Lane lane) -> auto& { return output[lane][2 * pair + half][tile]; });
+          }
+        }
+      }
+    }
+  }
+
+  template <class Operand, class Sum>
+  FP4PA_FN static void multiply(Exec& exec, PerLane<std::uint32_t[kRowTiles][4]>& a, int tile, PerLane<std::uint32_t[4]>& words,
+                                int half, Sum&& sum) {
+    PerLane<std::uint32_t[2]> b;
+    exec.each_lane([&](Lane lane) {
+      b[lane][0] = words[lane][2 * half];
+      b[lane][1] = words[lane][2 * half + 1];
+    });
+    exec.template multiply<Operand>(sum, [&](Lane lane) -> auto& { return a[lane][tile]; },
+                                       [&](Lane lane) -> auto& { return b[lane]; });
+  }
+};
+
+}  // namespace fp4pa::sm80

@@ -1,0 +1,121 @@
+// How scales lie in shared memory for the products of sm_80: decoded as far as can be, and in the order in which lanes take them.
+//
+// A scale is stored once and read by every lane that holds part of its group, so that what can be done before the store is
+// done there. Lane (g, t) = (lane / 4, lane % 4) of a strip of 32 keys wants:
+//
+//   K, E8M0    key 8o + g: a float per block of 32 dims            [key][block]           float
+//   K, E4M3    the same, per group of 16 dims, two halves alike    [key][half][block]     f16 x 2, times 2^7
+//   V, E8M0    keys 8o + 2t and the next, per block                [block][t][o][2]       the byte in 16 bits
+//   V, E4M3    the same, per group of 16 dims                      [group][t][o][2]       f16, times 2^7
+//
+// so that V's scales of four octets o are one 16-byte load. Before V's E8M0 scales of a strip lie the words they came from, key
+// by key: a glance at them tells how far apart the scales of a tile are.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "backends/sm80/convert.hpp"
+#include "core/simt/shared_layout.hpp"
+
+namespace fp4pa::sm80 {
+
+using core::KvKind;
+
+/// NVFP4's operands are value * 2^-7: decoded at 2^-14, and the scale at 2^7, the most that keeps 448 in f16.
+inline constexpr int kNvfp4Log2 = -7;
+inline constexpr std::uint32_t kNvfp4ScaleUnit = 0x58005800u;  // 2^7 in both halves
+
+struct OperandScales {
+  /// Scales of a key: blocks of 32 dims or groups of 16, or one.
+  [[nodiscard]] FP4PA_FN static constexpr int count(KvKind k, int head_dim) { return core::key_scale_bytes(k, head_dim); }
+  /// From K's first half of groups to its second; even, so that two neighbours are one load.
+  [[nodiscard]] FP4PA_FN static constexpr int half_pitch(int head_dim) { return core::round_up_to(head_dim / 32, 2); }
+
+  [[nodiscard]] FP4PA_FN static constexpr int key_bytes(KvKind k, int head_dim) {
+    if (k == KvKind::kNvfp4) return 8 * half_pitch(head_dim);
+    return 4 * core::round_up_to(count(k, head_dim), 2);
+  }
+  [[nodiscard]] FP4PA_FN static constexpr int value_bytes(KvKind k, int head_dim) {
+    return raw_bytes(k, head_dim) + 2 * count(k, head_dim);
+  }
+  /// The words of V's E8M0 scales as they were, of a key.
+  [[nodiscard]] FP4PA_FN static constexpr int raw_bytes(KvKind k, int head_dim) {
+    return k == KvKind::kNvfp4 ? 0 : core::round_up_to(count(k, head_dim), 4);
+  }
+  /// Offset of those of key `key`.
+  [[nodiscard]] FP4PA_FN static constexpr int raw_offset(KvKind k, int head_dim, int key) {
+    return key / 32 * 32 * value_bytes(k, head_dim) + key % 32 * raw_bytes(k, head_dim);
+  }
+  /// Offset of scale `index` of V's keys 8o + 2t and the next of a strip, o from 0 to 3.
+  [[nodiscard]] FP4PA_FN static constexpr int value_offset(KvKind k, int head_dim, int strip, int index, int t) {
+    return 32 * (strip * value_bytes(k, head_dim) + raw_bytes(k, head_dim)) + (index * 4 + t) * 16;
+  }
+
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void store_key(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t at, int key,
+                                 const std::uint32_t (&words)[kWords]) {
+    const std::uint32_t to = at + key * key_bytes(k, head_dim);
+    FP4PA_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      if (4 * w >= count(k, head_dim)) continue;
+      if (k == KvKind::kNvfp4) {
+        std::uint32_t factor[4];
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; i += 2) {
+          const std::uint32_t two = multiply_f16(e4m3_to_f16((words[w] >> (8 * i)) & 0x7f7fu), kNvfp4ScaleUnit);
+          factor[i] = (two & 0xffffu) | (two << 16);
+          factor[i + 1] = (two >> 16) | (two & 0xffff0000u);
+        }
+        // Groups 4w to 4w + 3: blocks 2w and 2w + 1, first and second half.
+        FP4PA_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          store_pair(exec, lane, to + 4 * (half * half_pitch(head_dim) + 2 * w), factor[half], factor[half + 2]);
+        }
+      } else {
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; i += 2) {
+          if (4 * w + i >= count(k, head_dim)) continue;
+          store_pair(exec, lane, to + 4 * (4 * w + i), std::bit_cast<std::uint32_t>(e8m0_to_f32(words[w], i)),
+                     std::bit_cast<std::uint32_t>(e8m0_to_f32(words[w], i + 1)));
+        }
+      }
+    }
+  }
+
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void store_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t at, int key,
+                                   const std::uint32_t (&words)[kWords]) {
+    const int scales = count(k, head_dim);
+    const std::uint32_t to = at + value_offset(k, head_dim, key / 32, 0, key % 8 / 2) + key / 8 % 4 * 4 + key % 2 * 2;
+    FP4PA_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      if (4 * w >= scales) continue;
+      if (k != KvKind::kNvfp4) {
+        exec.template store_shared<std::uint32_t>(lane, at + raw_offset(k, head_dim, key) + 4 * w, words[w]);
+      }
+      FP4PA_UNROLL
+      for (int i = 0; i < 4; i += 2) {
+        if (4 * w + i >= scales) continue;
+        std::uint32_t low = byte_of(words[w], i);
+        std::uint32_t high = byte_of(words[w], i + 1);
+        if (k == KvKind::kNvfp4) {
+          low = multiply_f16(e4m3_to_f16((words[w] >> (8 * i)) & 0x7f7fu), kNvfp4ScaleUnit);
+          high = low >> 16;
+        }
+        exec.template store_shared<std::uint16_t>(lane, to + (4 * w + i) * 64, static_cast<std::uint16_t>(low));
+        if (4 * w + i + 1 < scales) {
+          exec.template store_shared<std::uint16_t>(lane, to + (4 * w + i + 1) * 64, static_cast<std::uint16_t>(high));
+        }
+      }
+    }
+  }
+
+ private:
+  template <class E, class Lane>
+  FP4PA_FN static void store_pair(E& exec, Lane lane, std::uint32_t to, std::uint32_t low, std::uint32_t high) {
+    exec.template store_shared<std::uint64_t>(lane, to, std::uint64_t{low} | std::uint64_t{high} << 32);
+  }
+};
+
+}  // namespace fp4pa::sm80

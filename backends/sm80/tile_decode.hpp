@@ -1,0 +1,160 @@
+// A staged tile of keys or values to 16-bit operands in shared memory, once for all warps of a block.
+//
+// Prefill reads every key with many query rows. Warps that each decoded the same codes would spend more on decoding than on
+// the products; here each thread decodes a few 16-byte chunks, and the products are those of a 16-bit cache.
+//   E2M1 x E8M0   bf16, exactly: two significant bits, and the range of the scale is bf16's own. Only what the smallest scale
+//                 (2^-127) would make is as good as zero
+//   E2M1 x E4M3   f16 times 2^-7, exactly: six significant bits within f16's range
+//   E4M3          f16, exactly
+//   E4M3 x E8M0   bf16, exactly
+//
+// The decoded rows are chunks of 8 elements with the swizzle of key_product.hpp. Within a chunk FP4 elements lie in the order
+// 0 4 1 5 2 6 3 7, as they fall out of the decoding (decoded_dim): the query is stored in the same order, and an output's
+// order of dims is settled at its store.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/convert.hpp"
+#include "backends/sm80/key_product.hpp"
+
+namespace fp4pa::sm80 {
+
+/// Element, within 8, at position x of a decoded chunk.
+[[nodiscard]] FP4PA_FN constexpr int decoded_dim(KvKind kind, int x) { return core::is_fp4(kind) ? x / 2 + 4 * (x % 2) : x; }
+
+/// Kinds that do not lie in the stages as operands already.
+[[nodiscard]] FP4PA_FN constexpr bool needs_decoding(KvKind kind) { return kind != KvKind::kBf16 && kind != KvKind::kF16; }
+
+/// Whether a kind's operands are bf16; f16 otherwise.
+[[nodiscard]] FP4PA_FN constexpr bool decodes_to_bf16(KvKind kind) {
+  return kind == KvKind::kBf16 || kind == KvKind::kMxfp4 || kind == KvKind::kPerToken || kind == KvKind::kMxfp4Tokens ||
+         kind == KvKind::kMxfp8;
+}
+
+[[nodiscard]] FP4PA_FN constexpr int decoded_bytes(KvKind kind, int head_dim, int tile_keys) {
+  return needs_decoding(kind) ? tile_keys * head_dim * 2 : 0;
+}
+
+/// a * b in each half of bf16, subnormals included.
+FP4PA_FN std::uint32_t multiply_bf16(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t out;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(0x80008000u));
+  return out;
+#else
+  return host::each_half([&](int s) { return core::f32_to_bf16(host::bf16(a, s) * host::bf16(b, s)); });
+#endif
+}
+
+/// x, in a way that keeps what is computed from it out of the loop-invariant registers: a few additions a tile are cheaper
+/// than addresses that live as long as the accumulators.
+FP4PA_FN int recomputed(int x) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
+/// 16 bytes, stored at once.
+struct alignas(16) Chunk {
+  std::uint32_t word[4];
+};
+
+/// Where the scales of a staged tensor lie.
+struct StagedScales {
+  std::uint32_t offset;  // of the tile's first row of scales
+  int pitch;
+};
+
+/// @tparam kKind  a fixed kind with fixed head_dim
+template <KvKind kKind, class E, int kHeadDim, int kTileKeys, int kThreads>
+struct TileDecoder {
+  using Lane = typename E::Lane;
+  static constexpr int kChunks = core::code_bytes(kKind, kHeadDim) / core::kChunkBytes;  // of a row, 16 bytes of codes each
+  static constexpr int kPitch = core::power_of_two_at_least(kChunks);
+  static constexpr int kOut = kHeadDim * 2 / core::kChunkBytes;        // chunks of a decoded row
+  static constexpr int kOutPitch = core::power_of_two_at_least(kOut);
+  static constexpr int kPerChunk = kOut / kChunks;                     // decoded chunks of a chunk of codes
+
+  /// Decodes the tile whose codes lie at `from` to `to`; the caller's barriers stand before and after.
+  FP4PA_FN static void run(E& exec, std::uint32_t from, StagedScales scales, std::uint32_t to) {
+    exec.each_lane([&](Lane lane) {
+      const int thread = recomputed(exec.warp() * E::kLanes + lane.id);
+      FP4PA_UNROLL
+      for (int first = 0; first < kTileKeys * kChunks; first += kThreads) {
+        const int i = first + thread;
+        if (kTileKeys * kChunks % kThreads != 0 && i >= kTileKeys * kChunks) continue;
+        const int row = i / kChunks;
+        const int chunk = i % kChunks;
+        std::uint32_t codes[4];
+        exec.load_shared_16(lane, chunk_offset(row_offset(from, row, kPitch), chunk), codes);
+        Chunk out[kPerChunk];
+        decode(exec, lane, codes, scales, row, chunk, out);
+        const std::uint32_t target = row_offset(to, row, kOutPitch);
+        FP4PA_UNROLL
+        for (int c = 0; c < kPerChunk; ++c) {
+          exec.template store_shared<Chunk>(lane, chunk_offset(target, chunk * kPerChunk + c), out[c]);
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr std::uint32_t kUnscale = 0x7e807e80u;      // 2^126, see kE2m1Bf16Log2
+  static constexpr std::uint32_t kUnscaleE4m3 = 0x7b807b80u;  // 2^120, see kE4m3Bf16Log2
+
+  FP4PA_FN static void decode(E& exec, Lane lane, const std::uint32_t (&codes)[4], StagedScales scales, int row, int chunk,
+                              Chunk (&out)[kPerChunk]) {
+    if constexpr (kKind == KvKind::kFp8) {
+      FP4PA_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        out[w / 2].word[w % 2 * 2] = e4m3_to_f16(codes[w] & 0xffffu);
+        out[w / 2].word[w % 2 * 2 + 1] = e4m3_to_f16(codes[w] >> 16);
+      }
+    } else if constexpr (kKind == KvKind::kMxfp8) {
+      const std::uint32_t at = scales.offset + row * scales.pitch + chunk / 2;
+      const std::uint32_t half = std::uint32_t{exec.template load_shared<std::uint8_t>(lane, at)} << 7;
+      FP4PA_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        const std::uint32_t pair = e4m3_to_bf16(i % 2 == 0 ? codes[i / 2] & 0xffffu : codes[i / 2] >> 16);
+        out[i / 4].word[i % 4] = scale_bf16(multiply_bf16(pair, kUnscaleE4m3), half | half << 16);
+      }
+    } else if constexpr (kKind == KvKind::kNvfp4) {
+      FP4PA_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        e2m1_to_f16(codes[w], out[w].word);
+        const std::uint32_t at = scales.offset + row * scales.pitch + 2 * chunk + w / 2;
+        const std::uint32_t code = exec.template load_shared<std::uint8_t>(lane, at) & 0x7fu;
+        const std::uint32_t factor = multiply_f16(e4m3_to_f16(code | code << 8), kNvfp4ScaleUnit);
+        FP4PA_UNROLL
+        for (int p = 0; p < 4; ++p) out[w].word[p] = multiply_f16(out[w].word[p], factor);
+      }
+    } else {
+      static_assert(decodes_to_bf16(kKind));
+      FP4PA_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        e2m1_to_bf16(codes[w], out[w].word);
+        FP4PA_UNROLL
+        for (int p = 0; p < 4; ++p) {
+          out[w].word[p] = scale_bf16(multiply_bf16(out[w].word[p], kUnscale), block_scale(exec, lane, scales, row, chunk, w, p));
+        }
+      }
+    }
+  }
+
+  /// The E8M0 scales of pair p of word w, elements p and p + 4 of 8, in bf16.
+  FP4PA_FN static std::uint32_t block_scale(E& exec, Lane lane, StagedScales scales, int row, int chunk, int w, int p) {
+    if constexpr (kKind == KvKind::kMxfp4Tokens) {
+      const std::uint32_t at = scales.offset + row / core::kScalePiece * scales.pitch + chunk * 32 + 8 * w;
+      return e8m0_to_bf16(exec.template load_shared<std::uint32_t>(lane, at),
+                          exec.template load_shared<std::uint32_t>(lane, at + 4), p);
+    } else {
+      const std::uint32_t at = scales.offset + row * scales.pitch + (kKind == KvKind::kPerToken ? 0 : chunk);
+      const std::uint32_t half = std::uint32_t{exec.template load_shared<std::uint8_t>(lane, at)} << 7;
+      return half | half << 16;
+    }
+  }
+};
+
+}  // namespace fp4pa::sm80

@@ -1,0 +1,4 @@
+// The dense calls' own steps on CUDA.
+#include "cuda/words.cuh"
+
+#include "kernels/dense.hpp"

@@ -1,0 +1,220 @@
+// Launching a matrix product: X is prepared if it has to be, then one kernel computes the whole.
+//
+// The workspace: prepared X, f16 [batch * m, K to 128] | its rows' factors [batch * m] | magnitudes [batch] | multipliers [batch]
+#include "cuda/gemm.hpp"
+
+#include <atomic>
+
+#include "api/error.hpp"
+#include "core/gemm/weight.hpp"
+#include "cuda/device.hpp"
+#include "cuda/gemm_kernels.hpp"
+
+namespace fp4pa::cuda {
+namespace {
+
+[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+struct Workspace {
+  std::int64_t x_cols, inverse, amax, globals, bytes;
+
+  static Workspace of(const LinearArgs& a) {
+    const auto aligned = [](std::int64_t n) { return ceil_div(n, 256) * 256; };
+    Workspace w{};
+    w.x_cols = ceil_div(a.weight.cols, sm80::kGemmStage) * sm80::kGemmStage;
+    w.inverse = aligned(a.batch * a.m * w.x_cols * 2);
+    w.amax = w.inverse + aligned(a.batch * a.m * 4);
+    w.globals = w.amax + aligned(a.batch * 4);
+    w.bytes = w.globals + aligned(a.batch * 4);
+    return w;
+  }
+};
+
+struct Tiling {
+  int x_tiles;  // eights of rows of X
+  std::int32_t row_tiles, m_tiles, stages, splits;
+};
+
+/// A kernel's launch but for its parameters; `attributes` has room for two.
+[[nodiscard]] cudaLaunchConfig_t launch_config(const Tiling& t, bool nvfp4, std::int64_t batch, bool overlap, cudaStream_t stream,
+                                               cudaLaunchAttribute* attributes) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(std::int64_t{t.row_tiles} * t.m_tiles * t.splits), 1, static_cast<unsigned>(batch));
+  config.blockDim = dim3(static_cast<unsigned>(sm80::gemm_rows(t.x_tiles)));
+  config.dynamicSmemBytes = static_cast<std::size_t>(sm80::gemm_shared_bytes(nvfp4, t.x_tiles));
+  config.stream = stream;
+  config.attrs = attributes;
+  if (t.splits > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs].val.clusterDim = {static_cast<unsigned>(t.splits), 1, 1};
+    ++config.numAttrs;
+  }
+  if (overlap) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+    ++config.numAttrs;
+  }
+  return config;
+}
+
+/// Clusters of `t.splits` blocks that run at once; asked once for each kernel and device, since the answer depends on how many
+/// multiprocessors each of the device's GPCs has left.
+[[nodiscard]] int resident_clusters(const Tiling& t, bool nvfp4, const void* function, const DeviceProperties& device) {
+  static std::atomic<int> known[kMaxDevices][2][9][sm80::kGemmMaxSplits + 1];
+  std::atomic<int>* const slot =
+      device.device < kMaxDevices ? &known[device.device][nvfp4 ? 1 : 0][t.x_tiles][t.splits] : nullptr;
+  if (slot != nullptr && slot->load() > 0) return slot->load();
+  cudaLaunchAttribute attributes[2];
+  const cudaLaunchConfig_t config = launch_config(t, nvfp4, 1, false, nullptr, attributes);
+  int clusters = 0;
+  cudaError_t error = cudaSuccess;
+  if (t.splits > 1) {
+    error = cudaOccupancyMaxActiveClusters(&clusters, function, &config);
+  } else {
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&clusters, function, static_cast<int>(config.blockDim.x), config.dynamicSmemBytes);
+    clusters *= device.multiprocessors;
+  }
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // not to be found by the user's next check
+    return 0;
+  }
+  if (slot != nullptr) slot->store(clusters);
+  return clusters;
+}
+
+/// The smallest block that holds X, up to 64 rows, and as many divisions of K as fill the device best.
+[[nodiscard]] Tiling tiling_of(const LinearArgs& a, const DeviceProperties& device) {
+  const bool nvfp4 = a.weight.format == BlockFormat::kNvfp4;
+  Tiling t{};
+  t.x_tiles = a.m <= 8 ? 1 : a.m <= 16 ? 2 : a.m <= 32 ? 4 : 8;
+  while (t.x_tiles > 1 && sm80::gemm_shared_bytes(nvfp4, t.x_tiles) > device.shared_bytes) t.x_tiles /= 2;
+  t.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm80::gemm_rows(t.x_tiles)));
+  t.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, 8 * t.x_tiles));
+  t.stages = static_cast<std::int32_t>(ceil_div(a.weight.cols, sm80::kGemmStage));
+  t.splits = 1;
+  return t;
+}
+
+/// @pre the kernel was given its shared memory
+void choose_splits(Tiling& t, bool nvfp4, std::int64_t batch, const void* function, const DeviceProperties& device) {
+  if (device.compute_capability < 90) return;
+  constexpr std::int64_t kFixedStages = 3;  // what filling the ring and writing out cost, in stages
+  const std::int64_t tiles = std::int64_t{t.row_tiles} * t.m_tiles * batch;
+  Tiling candidate = t;
+  std::int64_t best = 0;
+  for (candidate.splits = 1; candidate.splits <= sm80::kGemmMaxSplits && candidate.splits <= t.stages; ++candidate.splits) {
+    const int clusters = resident_clusters(candidate, nvfp4, function, device);
+    if (clusters == 0) continue;
+    const std::int64_t cost = ceil_div(tiles, clusters) * (ceil_div(t.stages, candidate.splits) + kFixedStages);
+    if (best == 0 || cost < best) {
+      best = cost;
+      t.splits = candidate.splits;
+    }
+  }
+}
+
+[[nodiscard]] Status launch(const sm80::GemmParams& params, const Tiling& t, std::int64_t batch, bool nvfp4, const void* function,
+                            bool overlap, cudaStream_t stream) {
+  cudaLaunchAttribute attributes[2];
+  const cudaLaunchConfig_t config = launch_config(t, nvfp4, batch, overlap, stream, attributes);
+  void* arguments[] = {const_cast<sm80::GemmParams*>(&params)};
+  return check(cudaLaunchKernelExC(&config, function, arguments), "launching the matrix product");
+}
+
+}  // namespace
+
+Status quantize_weight(const api::WeightRequest& r, const ExecDesc& exec) noexcept {
+  auto* const stream = static_cast<cudaStream_t>(exec.stream);
+  const core::WeightLayout layout{r.config.format, r.config.scale_layout, r.rows, r.cols};
+  if (r.global_scales != nullptr) {
+    auto* const bits = reinterpret_cast<std::uint32_t*>(r.global_scales);
+    const Status s = check(launch_amax(r.w, r.dtype, r.rows * r.cols, r.batch, bits, stream), "launching amax");
+    if (s != Status::kOk) return s;
+    if (const Status g = check(launch_globals(r.global_scales, r.batch, stream), "launching globals"); g != Status::kOk) return g;
+  }
+  if (layout.scale_layout == ScaleLayout::kBlocked) {
+    const auto bytes = static_cast<std::size_t>(r.batch * layout.scale_bytes());
+    const Status s = check(cudaMemsetAsync(r.scales, 0, bytes, stream), "clearing the scales' padding");
+    if (s != Status::kOk) return s;
+  }
+  const WeightArgs args{r.config, r.w, r.dtype, r.rows, r.cols, r.batch, static_cast<std::uint8_t*>(r.codes),
+                        static_cast<std::uint8_t*>(r.scales), r.global_scales, nullptr};
+  return check(launch_quantize_weight(args, stream), "launching quantize_weight");
+}
+
+Status linear_workspace(const LinearArgs& args, const ExecDesc&, std::size_t* bytes) noexcept {
+  *bytes = static_cast<std::size_t>(Workspace::of(args).bytes);
+  return Status::kOk;
+}
+
+Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
+  DeviceProperties device{};
+  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  auto* const stream = static_cast<cudaStream_t>(exec.stream);
+  const Fp4Weight& weight = a.weight;
+  const core::WeightLayout layout{weight.format, weight.scale_layout, weight.rows, weight.cols};
+  const bool nvfp4 = weight.format == BlockFormat::kNvfp4;
+  const bool quantise = a.activations == ActivationForm::kFp4;
+  Tiling t = tiling_of(a, device);
+  const Workspace w = Workspace::of(a);
+  auto* const memory = static_cast<std::uint8_t*>(a.workspace);
+
+  // f16 rows that cp.async can take are multiplied where they lie.
+  const bool as_it_is = !quantise && a.x_dtype == DType::kF16 && t.x_tiles <= 2 && weight.cols % 8 == 0 &&
+                        reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0;
+  const void* const function = gemm_function(nvfp4, t.x_tiles, !as_it_is);
+  if (const Status s = check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  sm80::gemm_shared_bytes(nvfp4, t.x_tiles)),
+                             "asking for shared memory");
+      s != Status::kOk) {
+    return s;
+  }
+  choose_splits(t, nvfp4, a.batch, function, device);
+  sm80::GemmParams p{};
+  if (as_it_is) {
+    p.x = static_cast<const std::uint16_t*>(a.x);
+    p.x_row = weight.cols;
+    p.x_cols = static_cast<std::int32_t>(weight.cols);
+  } else {
+    PrepareArgs prepare{a.x, a.x_dtype, a.m, a.batch, weight.cols, quantise, weight.format, a.scale_mode, a.nvfp4_scale,
+                        a.x_global_scale, nullptr, reinterpret_cast<std::uint16_t*>(memory), w.x_cols,
+                        reinterpret_cast<float*>(memory + w.inverse), nullptr};
+    if (quantise && nvfp4) {
+      prepare.globals = reinterpret_cast<float*>(memory + w.globals);
+      if (a.x_global_scale == 0.0f) {
+        auto* const amax = reinterpret_cast<std::uint32_t*>(memory + w.amax);
+        const Status s = check(launch_amax(a.x, a.x_dtype, a.m * weight.cols, a.batch, amax, stream), "launching amax");
+        if (s != Status::kOk) return s;
+        prepare.amax = amax;
+      }
+    }
+    if (const Status s = check(launch_prepare(prepare, stream), "preparing x"); s != Status::kOk) return s;
+    p.x = prepare.out;
+    p.x_row = w.x_cols;
+    p.x_cols = static_cast<std::int32_t>(w.x_cols);
+    p.x_inverse = prepare.inverse;
+    p.x_globals = prepare.globals;
+  }
+  p.codes = static_cast<const std::uint8_t*>(weight.codes);
+  p.scales = static_cast<const std::uint8_t*>(weight.scales);
+  p.w_globals = weight.global_scale_ptr;
+  p.w_global = weight.global_scale;
+  p.code_batch = weight.batch == 1 ? 0 : layout.code_bytes();
+  p.scale_batch = weight.batch == 1 ? 0 : layout.scale_bytes();
+  p.row_bytes = layout.code_row_bytes();
+  p.n = static_cast<std::int32_t>(weight.rows);
+  p.groups = static_cast<std::int32_t>(layout.groups());
+  p.scale_layout = weight.scale_layout;
+  p.out = a.out;
+  p.bias = a.bias;
+  p.out_dtype = a.out_dtype;
+  p.bias_dtype = a.bias_dtype;
+  p.m = static_cast<std::int32_t>(a.m);
+  p.stages = t.stages;
+  p.splits = t.splits;
+  p.row_tiles = t.row_tiles;
+  const bool overlap = !as_it_is && device.compute_capability >= 90;
+  return launch(p, t, a.batch, nvfp4, function, overlap, stream);
+}
+
+}  // namespace fp4pa::cuda

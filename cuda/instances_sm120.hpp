@@ -1,0 +1,35 @@
+// The attention kernels for SM120 and SM121 in which FP4 enters the matrix core as it is, and which of them serves a
+// configuration. Everything else runs there in the decoding kernels of instances.hpp.
+//
+// Plain C++: the tests run the same list on the host.
+#pragma once
+
+#include "backends/sm120/shim.hpp"
+#include "cuda/instances.hpp"
+
+namespace fp4pa::sm120 {
+
+namespace instance {
+using simt::instance::decode;
+/// Prefill: four warps with 16 query rows each share the keys. Nothing is decoded, so that nothing is shared but the stages.
+constexpr core::SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys) {
+  return {{k, k}, {v, v}, 1, head_dim, true, 2, core::WarpsDivide::kRows, 4, 2, tile_keys, {2, 2}, false};
+}
+}  // namespace instance
+
+// K and V native: MXFP4 with V scaled along tokens, for two head_dims and for prefill. K native and V decoded: what engines
+// write today, scales along head_dim, and a scale per token. Two tiers are served by the decoding kernels: with a second
+// segment in 16 bits the compiler spills a few of the item's words on this architecture, whichever way the first is read.
+//
+// A multiprocessor has 100 KB of shared memory here, less than half of an H200's: two tiles a warp, so that two blocks fit.
+inline constexpr core::SimtConfig kInstances[] = {
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 2, 2),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 64, 1, 4, 3, 2),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 2, 2),
+    instance::decode(KvKind::kPerToken, KvKind::kPerToken, 128, 1, 4, 2, 2),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 2, 2),
+    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 32),
+};
+inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
+
+}  // namespace fp4pa::sm120

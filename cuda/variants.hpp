@@ -1,0 +1,42 @@
+// All attention kernels under one numbering, and which of them serves a configuration on which device.
+//
+// Variants are the rows of simt::kInstances (decoding, sm_80 and later), then those of sm120::kInstances (native). Plain C++.
+#pragma once
+
+#include "cuda/instances.hpp"
+#include "cuda/instances_sm120.hpp"
+
+namespace fp4pa::cuda {
+
+inline constexpr int kNumVariants = simt::kNumInstances + sm120::kNumInstances;
+
+[[nodiscard]] constexpr bool is_native(int variant) { return variant >= simt::kNumInstances; }
+[[nodiscard]] constexpr const core::SimtConfig& shape_of(int variant) {
+  return is_native(variant) ? sm120::kInstances[variant - simt::kNumInstances] : simt::kInstances[variant];
+}
+
+[[nodiscard]] inline core::SharedLayout shared_layout_of(int variant, const AttentionConfig& c, int warps) {
+  return is_native(variant) ? simt::shared_layout_of<sm120::NativeScales>(shape_of(variant), c, warps)
+                            : simt::shared_layout_of(shape_of(variant), c, warps);
+}
+
+/// SM120 and SM121: the family whose matrix cores take FP4 with its scales through mma.sync.
+[[nodiscard]] constexpr bool has_native_kernels(int compute_capability) { return compute_capability / 10 == 12; }
+
+/// The native variant for a configuration, -1 if there is none.
+[[nodiscard]] inline int select_native(const AttentionConfig& c) {
+  const int i = simt::select_among(c, sm120::kNumInstances, [](int n) { return &sm120::kInstances[n]; });
+  return i < 0 ? -1 : simt::kNumInstances + i;
+}
+
+/// The variant for a configuration; -1 if none serves it by the path that it asks for. Left to choose, native kernels are taken
+/// where there is one, unless a decoding kernel with more query rows walks the keys fewer times.
+[[nodiscard]] inline int select_variant(const AttentionConfig& c, int compute_capability) {
+  const int native = has_native_kernels(compute_capability) && c.matrix_path != MatrixPath::kDecode ? select_native(c) : -1;
+  if (c.matrix_path == MatrixPath::kNative) return native;
+  const int decoding = simt::select_instance(c);
+  if (native < 0 || decoding < 0) return native < 0 ? decoding : native;
+  return simt::passes(shape_of(native), c) <= simt::passes(shape_of(decoding), c) ? native : decoding;
+}
+
+}  // namespace fp4pa::cuda

@@ -1,0 +1,49 @@
+// The words of kernels/, for nvcc. hip/words.hpp has the same.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/device.hpp"
+
+#define FP4PA_DEVICE __device__
+#define FP4PA_SHARED __shared__
+#define FP4PA_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+/// The head of a kernel with blocks of `threads` threads and one argument, by value.
+#define FP4PA_KERNEL(name, threads, ...) \
+  __global__ void __launch_bounds__(threads) name(const __grid_constant__ __VA_ARGS__)
+
+namespace fp4pa::cuda {
+
+/// Threads that run together, between which sync_warp() is enough.
+inline constexpr int kLanes = 32;
+
+[[nodiscard]] __device__ inline int thread_id() { return static_cast<int>(threadIdx.x); }
+[[nodiscard]] __device__ inline int block_id() { return static_cast<int>(blockIdx.x); }
+[[nodiscard]] __device__ inline int block_id_y() { return static_cast<int>(blockIdx.y); }
+__device__ inline void sync_warp() { __syncwarp(); }
+__device__ inline void sync_block() { __syncthreads(); }
+
+[[nodiscard]] inline dim3 grid(std::int64_t blocks, std::int64_t blocks_y = 1) {
+  return {static_cast<unsigned>(blocks), static_cast<unsigned>(blocks_y)};
+}
+
+template <class Args>
+[[nodiscard]] Error launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, Stream stream,
+                           const Args& args) noexcept {
+  void* arguments[] = {const_cast<Args*>(&args)};
+  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), blocks, dim3(static_cast<unsigned>(threads)), arguments,
+                          shared_bytes, stream);
+}
+/// @param stream  as callers hand it over
+/// @param doing   for the error message: "launching append"
+template <class Args>
+[[nodiscard]] Status launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, void* stream,
+                            const Args& args, const char* doing) noexcept {
+  return check(launch(kernel, blocks, threads, shared_bytes, static_cast<Stream>(stream), args), doing);
+}
+
+[[nodiscard]] inline Status clear(void* data, std::size_t bytes, void* stream, const char* doing) noexcept {
+  return check(cudaMemsetAsync(data, 0, bytes, static_cast<Stream>(stream)), doing);
+}
+
+}  // namespace fp4pa::cuda

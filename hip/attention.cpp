@@ -1,0 +1,112 @@
+#include "hip/attention.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "api/attention_params.hpp"
+#include "api/error.hpp"
+#include "hip/device.hpp"
+#include "hip/instances.hpp"
+#include "hip/kernels.hpp"
+#include "kernels/finding.hpp"
+
+namespace fp4pa::hip {
+namespace {
+
+// CMake writes a translation unit for each row it counted.
+static_assert(kNumInstances == FP4PA_HIP_INSTANCES);
+
+template <int... index>
+std::array<const void*, sizeof...(index)> functions(std::integer_sequence<int, index...>) {
+  return {attend_function<index>()...};
+}
+const void* function_of(int instance) {
+  static const auto kFunctions = functions(std::make_integer_sequence<int, kNumInstances>());
+  return kFunctions[static_cast<std::size_t>(instance)];
+}
+
+struct Launch {
+  int warps;
+  core::SharedLayout layout;
+};
+
+/// As many waves as the instance was made for, or fewer where the device's shared memory ends.
+Launch launch_of(int instance, const AttentionConfig& config, int shared_bytes) {
+  const SimtConfig& shape = kInstances[instance];
+  int warps = shape.warps;
+  core::SharedLayout layout = shared_layout_of(shape, config, warps);
+  while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
+    layout = shared_layout_of(shape, config, --warps);
+  }
+  return {warps, layout};
+}
+
+Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, Stream stream) {
+  const AttentionConfig& c = r.config;
+  const CheckLimits limits{c.max_q_len, c.max_kv_len, c.max_q_tokens, {c.cache.num_pages, c.recent.num_pages}};
+  // Behind the workspace's other parts.
+  const std::size_t at = api::workspace_layout(c, r.choice.num_workers, r.choice.tile_rows).total;
+  auto* const finding = reinterpret_cast<Finding*>(static_cast<std::uint8_t*>(r.args.workspace) + at);
+  Finding found{};
+  hipError_t error = launch_check(params, limits, finding, stream);
+  if (error == hipSuccess) error = hipMemcpyAsync(&found, finding, sizeof found, hipMemcpyDeviceToHost, stream);
+  if (error == hipSuccess) error = hipStreamSynchronize(stream);
+  if (const Status s = check(error, "checking lengths and tables"); s != Status::kOk) return s;
+  return status_of(found, c);
+}
+
+}  // namespace
+
+Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
+  DeviceProperties device{};
+  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  int instance = select_instance(config, device.architecture == kGfx950);
+  // Native instances are the ones with large tiles: where a runtime offers too little for one, another decodes.
+  if (instance >= 0 && is_native(kInstances[instance]) &&
+      launch_of(instance, config, device.shared_bytes).layout.bytes > device.shared_bytes) {
+    instance = select_instance(config, false);
+  }
+  if (instance < 0) {
+    return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
+                     name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
+  }
+  const Launch launch = launch_of(instance, config, device.shared_bytes);
+  if (launch.layout.bytes > device.shared_bytes) {
+    return api::fail(Status::kUnsupportedHeadDim, "head_dim %d with these formats needs %d bytes of shared memory; the device has %d",
+                     config.cache.head_dim, launch.layout.bytes, device.shared_bytes);
+  }
+  // As many blocks as registers were allotted for and shared memory holds. Blocks need not be resident together.
+  const int fit = device.multiprocessor_shared_bytes / launch.layout.bytes;
+  const int blocks = std::clamp(fit, 1, kInstances[instance].blocks);
+
+  choice->variant = instance;
+  choice->num_workers = blocks * device.multiprocessors;
+  choice->tile_rows = rows_of(kInstances[instance]);
+  choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
+  if (config.validate_device_data) choice->workspace_bytes += 256;
+  return Status::kOk;
+}
+
+Status run(const api::RunRequest& request) noexcept {
+  DeviceProperties device{};
+  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  const int instance = request.choice.variant;
+  auto* const stream = static_cast<Stream>(request.args.stream);
+  const Launch launch = launch_of(instance, request.config, device.shared_bytes);
+  const core::AttentionParams params = api::make_params(request);
+  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps};
+
+  if (request.config.validate_device_data) {
+    if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
+  }
+  if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
+  void* arguments[] = {&args};
+  const hipError_t error = hipLaunchKernel(function_of(instance), dim3(static_cast<unsigned>(request.choice.num_workers)),
+                                           dim3(static_cast<unsigned>(64 * launch.warps)), arguments,
+                                           static_cast<std::size_t>(launch.layout.bytes), stream);
+  if (const Status s = check(error, "launching the attention"); s != Status::kOk) return s;
+  return check(launch_merge(args, stream), "launching the merge");
+}
+
+}  // namespace fp4pa::hip

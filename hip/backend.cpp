@@ -1,0 +1,31 @@
+// HIP in the library's table of back ends.
+#include "api/backend.hpp"
+
+#include "hip/attention.hpp"
+#include "hip/device.hpp"
+#include "kernels/cache_ops.hpp"
+#include "kernels/dense_ops.hpp"
+
+namespace fp4pa::api {
+namespace {
+
+constexpr DenseOps kDenseOps{hip::fill_dense_tables, hip::expand_mxfp8, hip::centre_keys, hip::restore_lse};
+
+}  // namespace
+
+const Backend kHipBackend{
+    .name = "hip",
+    .available = hip::device_available,
+    .plan = hip::plan,
+    .run = hip::run,
+    .append = hip::append,
+    .append_two_tier = hip::append_two_tier,
+    .gather = hip::gather,
+    .copy_pages = hip::copy_pages,
+    .quantize = hip::quantize,
+    .dequantize = hip::dequantize,
+    .merge_states = hip::merge_states,
+    .dense = &kDenseOps,
+};
+
+}  // namespace fp4pa::api

@@ -1,0 +1,4 @@
+// append and gather on HIP.
+#include "hip/words.hpp"
+
+#include "kernels/cache_append.hpp"

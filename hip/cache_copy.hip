@@ -1,0 +1,4 @@
+// copy_pages on HIP.
+#include "hip/words.hpp"
+
+#include "kernels/cache_copy.hpp"

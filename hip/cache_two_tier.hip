@@ -1,0 +1,4 @@
+// append_two_tier on HIP.
+#include "hip/words.hpp"
+
+#include "kernels/cache_two_tier.hpp"

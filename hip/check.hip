@@ -1,0 +1,4 @@
+// Validation of lengths and tables on HIP.
+#include "hip/words.hpp"
+
+#include "kernels/check.hpp"

@@ -1,0 +1,79 @@
+#include "hip/device.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "api/error.hpp"
+
+namespace fp4pa::hip {
+namespace {
+
+struct Availability {
+  bool available = false;
+  char detail[640] = "";
+};
+
+/// Which of the code objects a device will be given, 0 for none. A runtime that does not name the architecture is taken for
+/// one of the newest: if it has no code object for it, the first launch says so.
+unsigned architecture_of(const hipDeviceProp_t& properties) noexcept {
+  const char* const name = properties.gcnArchName;  // "gfx950:sramecc+:xnack-"
+  const std::size_t length = std::strcspn(name, ":");
+  const auto is = [&](const char* known) { return length == std::strlen(known) && std::strncmp(name, known, length) == 0; };
+  const unsigned architecture = *name == '\0' || is("gfx950") ? kGfx950 : is("gfx942") ? kGfx942 : 0u;
+  return architecture & FP4PA_HIP_ARCHITECTURE_BITS;
+}
+
+/// A machine without a driver, or without a device, is no error: the runtime says so, and nothing here remembers it as one.
+Availability find_out() noexcept {
+  Availability a;
+  int count = 0;
+  hipError_t error = hipGetDeviceCount(&count);
+  int device = 0;
+  if (error == hipSuccess && count > 0) error = hipGetDevice(&device);
+  hipDeviceProp_t properties{};
+  if (error == hipSuccess && count > 0) error = hipGetDeviceProperties(&properties, device);
+  if (error != hipSuccess || count == 0) {
+    static_cast<void>(hipGetLastError());  // not to be found by the user's next check
+    std::snprintf(a.detail, sizeof a.detail, "%s", error != hipSuccess ? hipGetErrorString(error) : "no HIP device");
+    return a;
+  }
+  a.available = architecture_of(properties) != 0;
+  std::snprintf(a.detail, sizeof a.detail, "%s, %s%s%s", properties.name, properties.gcnArchName,
+                a.available ? "" : "; this build has kernels for ", a.available ? "" : FP4PA_HIP_ARCHITECTURES);
+  return a;
+}
+
+}  // namespace
+
+bool device_available(const char** detail) noexcept {
+  static const Availability kAvailability = find_out();
+  *detail = kAvailability.detail;
+  return kAvailability.available;
+}
+
+Status current_device(DeviceProperties* out) noexcept {
+  hipDeviceProp_t properties{};
+  hipError_t error = hipGetDevice(&out->device);
+  if (error == hipSuccess) error = hipGetDeviceProperties(&properties, out->device);
+  if (const Status s = check(error, "reading the device's properties"); s != Status::kOk) return s;
+  const unsigned architecture = architecture_of(properties);
+  if (architecture == 0) {
+    return api::fail(Status::kBackendUnavailable, "HIP device %d is %s; this build has kernels for %s", out->device,
+                     properties.gcnArchName, FP4PA_HIP_ARCHITECTURES);
+  }
+  out->architecture = architecture;
+  out->multiprocessors = std::max(1, properties.multiProcessorCount);
+  out->shared_bytes = static_cast<int>(properties.sharedMemPerBlock);
+  out->multiprocessor_shared_bytes =
+      std::max(out->shared_bytes, static_cast<int>(properties.maxSharedMemoryPerMultiProcessor));
+  return Status::kOk;
+}
+
+Status check(hipError_t error, const char* doing) noexcept {
+  if (error == hipSuccess) return Status::kOk;
+  static_cast<void>(hipGetLastError());  // not to be found by the user's next check
+  return api::fail(Status::kDeviceError, "%s: %s (%s)", doing, hipGetErrorString(error), hipGetErrorName(error));
+}
+
+}  // namespace fp4pa::hip

@@ -1,0 +1,39 @@
+// The current device: whether there is one, what it offers, and how its errors become a Status.
+#pragma once
+
+#include <hip/hip_runtime_api.h>
+
+#include <cstdint>
+
+#include "fp4pa/status.hpp"
+
+/// The namespace that what cuda/ and hip/ share (kernels/) is compiled into.
+#define FP4PA_GPU hip
+
+namespace fp4pa::hip {
+
+using Error = hipError_t;
+using Stream = hipStream_t;
+
+/// Architectures that kernels are compiled for, as bits.
+inline constexpr unsigned kGfx942 = 1;
+inline constexpr unsigned kGfx950 = 2;
+
+struct DeviceProperties {
+  int device;
+  int multiprocessors;
+  unsigned architecture;            // one of the above
+  int shared_bytes;                 // that a block may ask for
+  int multiprocessor_shared_bytes;  // that its resident blocks share
+};
+
+/// Whether HIP can run here; *detail names the current device, or says why not. Asks the runtime once.
+[[nodiscard]] bool device_available(const char** detail) noexcept;
+
+/// @errors kDeviceError, kBackendUnavailable for an architecture that this build has no kernels for
+[[nodiscard]] Status current_device(DeviceProperties* out) noexcept;
+
+/// kOk, or kDeviceError with what was being done and the runtime's text.
+[[nodiscard]] Status check(hipError_t error, const char* doing) noexcept;
+
+}  // namespace fp4pa::hip

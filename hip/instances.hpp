@@ -1,0 +1,138 @@
+// The attention kernels of the HIP build, in one list: what is compiled, and which of them serves a configuration.
+//
+// As cuda/instances.hpp. An instance with tiles of 128 keys is native (docs/gfx950.md): its keys enter the matrix core as they
+// lie in the cache, and it exists on gfx950 alone. The others decode to 16 bits and are the same on both chips.
+//
+// Plain C++: the tests run the same list on the host.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+
+#include "core/simt/shared_layout.hpp"
+#include "fp4pa/attention.hpp"
+
+namespace fp4pa::hip {
+
+using core::KvKind;
+using core::SimtConfig;
+using core::WarpsDivide;
+
+inline constexpr int kNativeTileKeys = 128;
+[[nodiscard]] constexpr bool is_native(const SimtConfig& c) { return c.tile_keys == kNativeTileKeys; }
+
+namespace instance {
+
+/// Every wave on keys of its own, 16 query rows a tile.
+constexpr SimtConfig native(KvKind k, KvKind v, int head_dim, int waves) {
+  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kKeys, waves, 1, kNativeTileKeys, {2, 2}, false};
+}
+/// Waves with 16 query rows each share the keys.
+constexpr SimtConfig native_prefill(KvKind k, KvKind v, int head_dim) {
+  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kRows, 4, 1, kNativeTileKeys, {2, 2}, false};
+}
+constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int waves, int tile_keys, int stages) {
+  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kKeys, waves, 1, tile_keys, {stages, stages}, false};
+}
+constexpr SimtConfig prefill(KvKind k, KvKind v, int head_dim) {
+  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kRows, 4, 1, 64, {2, 2}, false};
+}
+/// The same configuration with a recent tier behind it.
+constexpr SimtConfig with_recent(SimtConfig c, KvKind recent) {
+  c.segments = 2;
+  c.k[1] = c.v[1] = recent;
+  c.stages[1] = 1;
+  return c;
+}
+/// Any formats, any head_dim, one tier or two.
+constexpr SimtConfig any(int waves) {
+  return {{KvKind::kAny, KvKind::kAnyRecent}, {KvKind::kAny, KvKind::kAnyRecent}, 2, 256, false, 1,
+          WarpsDivide::kKeys, waves, 1, 32, {2, 1}, false};
+}
+
+}  // namespace instance
+
+/// Native instances come first: where a call leaves the path open they are chosen, and the rest is gfx942's list.
+inline constexpr SimtConfig kInstances[] = {
+    instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 3),
+    instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 64, 4),
+    instance::native(KvKind::kMxfp4, KvKind::kMxfp4, 128, 3),
+    instance::native_prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 4, 32, 2),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 4, 32, 2),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4, 32, 2),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 128, 2, 32, 2),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 128, 2, 32, 1),
+    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128),
+    instance::any(2),
+};
+inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
+/// The first that is not native, all others following it: gfx942's list.
+inline constexpr int kFirstDecoding = [] {
+  int i = 0;
+  while (is_native(kInstances[i])) ++i;
+  return i;
+}();
+
+/// Query rows of a tile that an instance's rows of 16 (the atoms' queries) make.
+inline constexpr int kAtomQueries = 16;
+[[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, kAtomQueries); }
+
+[[nodiscard]] inline KvKind kind_of(const KvTensorDesc& tensor) {
+  return core::kv_kind(tensor.format, core::token_group_shift(tensor.format, tensor.scale_axis) != 0);
+}
+
+/// Whether an instance computes this configuration at all.
+[[nodiscard]] inline bool serves(const SimtConfig& i, const AttentionConfig& c) {
+  const auto fits = [](KvKind mine, const KvTensorDesc& tensor) {
+    if (mine == KvKind::kAnyRecent) return !is_fp4(tensor.format);
+    return mine == KvKind::kAny || mine == kind_of(tensor);
+  };
+  if (i.exact_head_dim ? i.head_dim != c.cache.head_dim : i.head_dim < c.cache.head_dim) return false;
+  if (!fits(i.k[0], c.cache.k) || !fits(i.v[0], c.cache.v)) return false;
+  // The matrix core applies one scale to 32 tokens: none of its blocks may lie in two rows of scales.
+  if (is_native(i) && i.v[0] == KvKind::kMxfp4Tokens && c.cache.page_size % 32 != 0) return false;
+  if (!c.two_tier) return i.segments == 1 || i.k[0] == KvKind::kAny;
+  return i.segments == 2 && fits(i.k[1], c.recent.k) && fits(i.v[1], c.recent.v);
+}
+
+/// The instance for a configuration: of the first that serve it and have its formats, the one whose tiles its rows fill best.
+/// @param native  whether native instances may be chosen
+[[nodiscard]] inline int select_instance(const AttentionConfig& c, bool native) {
+  const std::int64_t rows = std::int64_t{c.max_q_len} * (c.num_q_heads / c.cache.num_kv_heads);
+  int best = -1;
+  for (int i = 0; i < kNumInstances; ++i) {
+    if (!serves(kInstances[i], c) || (is_native(kInstances[i]) && !native)) continue;
+    if (best < 0) {
+      best = i;
+      continue;
+    }
+    if (kInstances[best].exact_head_dim && !kInstances[i].exact_head_dim) continue;
+    if (is_native(kInstances[best]) && !is_native(kInstances[i])) continue;
+    // Fewest passes over the keys; then fewest idle rows.
+    const auto passes = [&](int x) { return (rows + rows_of(kInstances[x]) - 1) / rows_of(kInstances[x]); };
+    const bool better = passes(i) < passes(best) ||
+                        (passes(i) == passes(best) && rows_of(kInstances[i]) < rows_of(kInstances[best]));
+    if (better) best = i;
+  }
+  return best;
+}
+
+/// Bytes of a team's stages: what the segment that needs most needs.
+[[nodiscard]] inline int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
+  const auto bytes = [&](const KvCacheDesc& tier, int stages) {
+    return stages * core::tile_layout(kind_of(tier.k), kind_of(tier.v), tier.head_dim, i.tile_keys).bytes;
+  };
+  const int old_tier = bytes(c.cache, i.stages[0]);
+  const int recent = c.two_tier ? bytes(c.recent, i.stages[1]) : 0;
+  return recent > old_tier ? recent : old_tier;
+}
+
+/// Shared memory of a block of `waves` waves. A wave's result is what SimtTileBackend::kResultBytes says: 16 x 16 accumulators
+/// an atom over 64 lanes, and two floats a row.
+[[nodiscard]] inline core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int waves) {
+  const int result = (i.head_dim * i.row_tiles * kAtomQueries + 2 * i.row_tiles * kAtomQueries) * 4;
+  return core::shared_layout(i, kAtomQueries, c.cache.head_dim, waves, stage_bytes(i, c), result);
+}
+
+}  // namespace fp4pa::hip

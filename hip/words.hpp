@@ -1,0 +1,69 @@
+// The words of kernels/, for clang compiling HIP. cuda/words.cuh has the same.
+//
+// Only the runtime's API header is needed, not HIP's device headers and libraries: what a kernel asks of a wave are compiler
+// builtins. No kernel reads the launch's dimensions, so that none needs the hidden arguments that hold them.
+#pragma once
+
+// clang-format off
+#include <cstdlib>  // before HIP's header, which reaches <new> in clang's wrapper and leaves malloc to others
+// clang-format on
+#include <hip/hip_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hip/device.hpp"
+
+#define FP4PA_DEVICE __attribute__((device))
+#define FP4PA_SHARED __attribute__((shared))
+#define FP4PA_DYNAMIC_SHARED(type, name) extern FP4PA_SHARED __attribute__((aligned(128))) type name[]
+/// The head of a kernel with blocks of `threads` threads and one argument, by value.
+#define FP4PA_KERNEL(name, threads, ...) \
+  __attribute__((global, visibility("hidden"), amdgpu_flat_work_group_size(threads, threads))) void name(const __VA_ARGS__)
+
+namespace fp4pa::hip {
+
+/// Threads that run together, between which sync_warp() is enough: a wave of CDNA.
+inline constexpr int kLanes = 64;
+
+[[nodiscard]] FP4PA_DEVICE inline int thread_id() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
+[[nodiscard]] FP4PA_DEVICE inline int block_id() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }
+[[nodiscard]] FP4PA_DEVICE inline int block_id_y() { return static_cast<int>(__builtin_amdgcn_workgroup_id_y()); }
+
+/// A wave's accesses to LDS are executed in order; what is left is to keep the compiler from moving them.
+FP4PA_DEVICE inline void sync_warp() {
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+}
+FP4PA_DEVICE inline void sync_block() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+/// The next kernel begins when this one has ended.
+FP4PA_DEVICE inline void allow_dependents() {}
+
+[[nodiscard]] inline dim3 grid(std::int64_t blocks, std::int64_t blocks_y = 1) {
+  return {static_cast<unsigned>(blocks), static_cast<unsigned>(blocks_y), 1};
+}
+
+template <class Args>
+[[nodiscard]] Error launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, Stream stream,
+                           const Args& args) noexcept {
+  void* arguments[] = {const_cast<Args*>(&args)};
+  return hipLaunchKernel(reinterpret_cast<const void*>(kernel), blocks, grid(threads), arguments, shared_bytes, stream);
+}
+/// @param stream  as callers hand it over
+/// @param doing   for the error message: "launching append"
+template <class Args>
+[[nodiscard]] Status launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, void* stream,
+                            const Args& args, const char* doing) noexcept {
+  return check(launch(kernel, blocks, threads, shared_bytes, static_cast<Stream>(stream), args), doing);
+}
+
+[[nodiscard]] inline Status clear(void* data, std::size_t bytes, void* stream, const char* doing) noexcept {
+  return check(hipMemsetAsync(data, 0, bytes, static_cast<Stream>(stream)), doing);
+}
+
+}  // namespace fp4pa::hip

@@ -1,0 +1,214 @@
+// Attention over contiguous Q, K and V: quantised to FP4 on the way (dense), or given in MXFP8.
+//
+// Both are a paged call with a trivial page table: they lay out what the kernel body wants in the caller's workspace,
+// on the caller's stream, and run the plan of fp4pa/attention.hpp. As there, `plan_*` validates and fixes the
+// partition, `run_*` never allocates and never synchronises. Every run quantises, or expands, once; nothing of it
+// happens inside the attention loop.
+//
+// A batch is packed: the rows of Q are those of sequence 0, then those of sequence 1, ..., and so are the rows of K and
+// V. Where each begins is told by q_indptr and kv_indptr ("cu_seqlens"), int32 [batch + 1] from 0 in the back end's
+// memory; a null one means equal lengths. Causal is aligned to the end: query i of n sees keys 0 .. len - n + i.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fp4pa/attention.hpp"
+#include "fp4pa/cache.hpp"
+#include "fp4pa/export.hpp"
+#include "fp4pa/status.hpp"
+#include "fp4pa/types.hpp"
+
+namespace fp4pa {
+
+/// The largest call that a plan serves.
+struct DenseLimits {
+  std::int32_t max_batch = 0;
+  std::int32_t max_q_tokens = 0;   ///< rows of Q, over the batch
+  std::int32_t max_q_len = 0;      ///< of one sequence
+  std::int32_t max_kv_tokens = 0;  ///< rows of K and V, over the batch
+  std::int32_t max_kv_len = 0;     ///< of one sequence
+};
+
+/// The rows of one call. On the CPU what the indptr hold is checked. On a GPU they are read in device memory only: no row
+/// outside the tensors is touched, but sequences longer than the plan's limits are not noticed.
+struct DenseBatch {
+  std::int32_t batch = 0;
+  std::int32_t q_tokens = 0;                ///< rows of Q
+  std::int32_t kv_tokens = 0;               ///< rows of K and V
+  const std::int32_t* q_indptr = nullptr;   ///< [batch + 1]; null: q_tokens / batch rows each
+  const std::int32_t* kv_indptr = nullptr;  ///< [batch + 1]; null: kv_tokens / batch rows each
+};
+
+// --- Dense attention in FP4
+// ------------------------------------------------------------------------------------------------
+
+/// What does not change between calls of dense attention.
+struct DenseAttentionConfig {
+  std::int32_t num_q_heads = 0;  ///< a multiple of num_kv_heads; query head h reads KV head h / (q / kv)
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim = 0;  ///< a multiple of 32 from 32 to 256
+  DType q_dtype = DType::kBF16;
+  DType kv_dtype = DType::kBF16;  ///< of K and V as they are given
+  DType o_dtype = DType::kBF16;
+  float sm_scale = 0.0f;  ///< multiplies Q K^T; 0 = 1 / sqrt(head_dim)
+  bool causal = false;
+
+  KvFormat k_format = KvFormat::kNvfp4;  ///< what K and V become: any format of a cache
+  KvFormat v_format = KvFormat::kNvfp4;
+  VScaleAxis v_scale_axis = VScaleAxis::kHeadDim;
+  Rotation rotation = Rotation::kNone;  ///< of K before quantising and of Q on load; must divide head_dim
+  /// Quantise K less its mean over each sequence's tokens (per KV head). Attention does not change by it, nor does the
+  /// LSE that is returned; what a few large channels would cost in precision does.
+  bool smooth_k = false;
+  ScaleMode scale_mode = ScaleMode::kFloor;         ///< MXFP4, MXFP8, E8M0 per token
+  Nvfp4Scale nvfp4_scale = Nvfp4Scale::kAmaxOver6;  ///< NVFP4
+  float k_global_scale = 1.0f;  ///< decode multipliers of NVFP4 and FP8; 1 for other formats. NVFP4 at 1 holds groups
+  float v_global_scale = 1.0f;  ///< with a largest magnitude of 0.012 to 2688
+
+  DenseLimits limits;
+  bool batch_invariant = false;   ///< a sequence's result does not depend on the rest of the batch
+  const char* backend = nullptr;  ///< null: FP4PA_FORCE_BACKEND, or else the best available
+  std::int32_t num_threads = 0;   ///< CPU threads; 0 = OpenMP's choice at plan time
+};
+
+/// What changes with every call. All pointers are in the back end's memory; strides are in elements, 0 = dense.
+struct DenseAttentionArgs {
+  const void* q = nullptr;  ///< [q_tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned
+  std::int64_t q_token_stride = 0;
+  std::int64_t q_head_stride = 0;
+  KvInput k;  ///< [kv_tokens, num_kv_heads, head_dim]; dtype must be the plan's kv_dtype
+  KvInput v;
+  void* o = nullptr;  ///< [q_tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input
+  std::int64_t o_token_stride = 0;
+  std::int64_t o_head_stride = 0;
+  float* lse = nullptr;  ///< optional [q_tokens, num_q_heads], natural log; -inf: nothing seen
+
+  DenseBatch rows;
+  void* workspace = nullptr;  ///< 256-byte aligned; contents need not survive between calls
+  std::size_t workspace_bytes = 0;
+  void* stream = nullptr;  ///< cudaStream_t or hipStream_t; ignored by the CPU
+};
+
+/// A validated configuration with its partition; a plain value, as AttentionPlan is.
+class DenseAttentionPlan {
+ public:
+  [[nodiscard]] const DenseAttentionConfig& config() const noexcept { return config_; }
+  /// Of the whole call: quantised K and V, tables, the centred keys where asked, and the attention's own.
+  [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
+  [[nodiscard]] const char* backend() const noexcept { return attention_.backend(); }
+  [[nodiscard]] std::int32_t num_workers() const noexcept { return attention_.num_workers(); }
+
+ private:
+  friend struct DensePlanAccess;
+  DenseAttentionConfig config_{};
+  AttentionPlan attention_{};
+  std::size_t workspace_bytes_ = 0;
+};
+
+/// @errors kInvalidSize, kInvalidHeads, kUnsupportedHeadDim, kUnsupportedFormat, kInvalidArgument, kInvalidGlobalScale,
+///         kUnknownBackend, kBackendUnavailable. *plan is untouched on error.
+[[nodiscard]] FP4PA_API Status plan_dense_attention(const DenseAttentionConfig& config,
+                                                    DenseAttentionPlan* plan) noexcept;
+
+/// Quantises K and V and computes O = softmax(sm_scale Q K^T + mask) V and, where asked, LSE. Rows that see no key get
+/// O = 0 and LSE = -inf.
+/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kUnsupportedFormat, kWorkspaceTooSmall,
+///         kPlanMismatch, kDeviceError; on the CPU also kInvalidIndptr. O and LSE are not written when an error is
+///         returned.
+[[nodiscard]] FP4PA_API Status run_dense_attention(const DenseAttentionPlan& plan,
+                                                   const DenseAttentionArgs& args) noexcept;
+
+// --- Attention in MXFP8
+// ----------------------------------------------------------------------------------------------------
+
+/// A [tokens, heads, head_dim] tensor in MXFP8: E4M3 codes, and one E8M0 (UE8M0) scale per 32 of them along head_dim,
+/// [tokens, heads, head_dim / 32]. Strides in bytes, 0 = dense.
+struct Mxfp8Tensor {
+  const void* codes = nullptr;  ///< 16-byte aligned, strides multiples of 16
+  std::int64_t token_stride = 0;
+  std::int64_t head_stride = 0;
+  const void* scales = nullptr;  ///< no alignment
+  std::int64_t scale_token_stride = 0;
+  std::int64_t scale_head_stride = 0;
+};
+
+/// Where K and V are decoded. The values are the same, the speed is not.
+enum class Mxfp8Decode : std::int32_t {
+  kAuto = 0,     ///< kOnce where max_q_len * num_q_heads / num_kv_heads, the rows that share a key, is at least 64
+  kPerTile = 1,  ///< by the kernel, each time a tile is read: the fewest bytes, for few queries
+  kOnce = 2,     ///< to bf16 in the workspace before the attention: each code once, for many queries
+};
+
+/// What does not change between calls of MXFP8 attention.
+struct Mxfp8AttentionConfig {
+  std::int32_t num_q_heads = 0;
+  std::int32_t num_kv_heads = 0;
+  std::int32_t head_dim = 0;  ///< a multiple of 32 from 32 to 256
+  DType o_dtype = DType::kBF16;
+  float sm_scale = 0.0f;  ///< multiplies Q K^T; 0 = 1 / sqrt(head_dim)
+  bool causal = false;
+  ScaleLayout scale_layout = ScaleLayout::kLinear;  ///< of all three tensors; the 128x4 layout is refused
+  Mxfp8Decode decode = Mxfp8Decode::kAuto;
+
+  DenseLimits limits;
+  bool batch_invariant = false;
+  const char* backend = nullptr;
+  std::int32_t num_threads = 0;
+};
+
+struct Mxfp8AttentionArgs {
+  Mxfp8Tensor q;      ///< [q_tokens, num_q_heads, head_dim]
+  Mxfp8Tensor k;      ///< [kv_tokens, num_kv_heads, head_dim]
+  Mxfp8Tensor v;      ///< [kv_tokens, num_kv_heads, head_dim]
+  void* o = nullptr;  ///< [q_tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input
+  std::int64_t o_token_stride = 0;  ///< elements; 0 = dense
+  std::int64_t o_head_stride = 0;
+  float* lse = nullptr;  ///< optional [q_tokens, num_q_heads], natural log; -inf: nothing seen
+
+  DenseBatch rows;
+  void* workspace = nullptr;  ///< 256-byte aligned; contents need not survive between calls
+  std::size_t workspace_bytes = 0;
+  void* stream = nullptr;
+};
+
+class Mxfp8AttentionPlan {
+ public:
+  [[nodiscard]] const Mxfp8AttentionConfig& config() const noexcept { return config_; }
+  [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
+  [[nodiscard]] const char* backend() const noexcept { return attention_.backend(); }
+  [[nodiscard]] std::int32_t num_workers() const noexcept { return attention_.num_workers(); }
+  /// kPerTile or kOnce: what kAuto has become.
+  [[nodiscard]] Mxfp8Decode decode() const noexcept { return decode_; }
+
+ private:
+  friend struct DensePlanAccess;
+  Mxfp8AttentionConfig config_{};
+  AttentionPlan attention_{};
+  std::size_t workspace_bytes_ = 0;
+  Mxfp8Decode decode_ = Mxfp8Decode::kAuto;
+};
+
+/// @errors as plan_dense_attention
+[[nodiscard]] FP4PA_API Status plan_mxfp8_attention(const Mxfp8AttentionConfig& config,
+                                                    Mxfp8AttentionPlan* plan) noexcept;
+
+/// O = softmax(sm_scale Q K^T + mask) V over the values code * scale of all three tensors, V's scales included; and,
+/// where asked, LSE. A NaN scale (0xFF) or code makes NaN of what it belongs to.
+/// @errors as run_dense_attention
+[[nodiscard]] FP4PA_API Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan,
+                                                   const Mxfp8AttentionArgs& args) noexcept;
+
+[[nodiscard]] constexpr const char* name_of(Mxfp8Decode v) noexcept {
+  switch (v) {
+    case Mxfp8Decode::kAuto:
+      return "auto";
+    case Mxfp8Decode::kPerTile:
+      return "per_tile";
+    case Mxfp8Decode::kOnce:
+      return "once";
+  }
+  return "unknown";
+}
+
+}  // namespace fp4pa

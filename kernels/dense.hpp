@@ -1,0 +1,133 @@
+// Tables, expansion and K smoothing of the dense calls: a thread per entry of core/dense's functions.
+#pragma once
+
+#include "kernels/dense_ops.hpp"
+
+namespace fp4pa::FP4PA_GPU {
+
+constexpr int kDenseThreads = 128;
+
+/// Enough blocks for `items` threads; the loops take what passes the limit.
+[[nodiscard]] inline std::int64_t dense_blocks(std::int64_t items) {
+  constexpr std::int64_t kMost = 1 << 20;
+  const std::int64_t blocks = (items + kDenseThreads - 1) / kDenseThreads;
+  return blocks < 1 ? 1 : blocks < kMost ? blocks : kMost;
+}
+
+/// Calls f(i) for this thread's share of [0, n).
+template <class F>
+FP4PA_DEVICE inline void for_each_entry(std::int64_t n, std::int64_t blocks, F&& f) {
+  for (std::int64_t i = std::int64_t{block_id()} * kDenseThreads + thread_id(); i < n; i += blocks * kDenseThreads)
+    f(i);
+}
+
+struct TableArgs {
+  core::DenseLengths lengths;
+  core::DenseTables tables;
+  std::int64_t blocks;
+};
+FP4PA_KERNEL(fill_table_entries, kDenseThreads, TableArgs args) {
+  for_each_entry(args.tables.entries(args.lengths), args.blocks,
+                 [&](std::int64_t i) { core::fill_tables(args.lengths, args.tables, i); });
+}
+
+struct ExpandArgs {
+  core::Mxfp8Rows rows;
+  std::int64_t groups;  // of all rows
+  std::int32_t heads;
+  std::int32_t row_groups;
+  std::uint16_t* out;
+  std::int64_t blocks;
+};
+/// Eight threads a group: each turns four codes into eight bytes.
+FP4PA_KERNEL(expand_groups, kDenseThreads, ExpandArgs args) {
+  for_each_entry(args.groups * 8, args.blocks, [&](std::int64_t i) {
+    const std::int64_t group = i / 8;
+    const std::int64_t row = group / args.row_groups;
+    core::expand_piece(args.rows, row / args.heads, static_cast<std::int32_t>(row % args.heads),
+                       static_cast<std::int32_t>(group % args.row_groups), static_cast<int>(i % 8) * 4, 4,
+                       args.out + group * 32);
+  });
+}
+
+struct MeanArgs {
+  core::KeyMean mean;
+  std::int64_t rows;  // chunks, sequences or tokens
+  std::int64_t blocks;
+};
+/// Calls f(mean, row, head, dim); neighbouring threads take neighbouring dims.
+template <class F>
+FP4PA_DEVICE inline void for_each_dim(const MeanArgs& args, F&& f) {
+  const core::KeyMean& m = args.mean;
+  for_each_entry(args.rows * m.heads * m.head_dim, args.blocks, [&](std::int64_t i) {
+    f(m, static_cast<std::int32_t>(i / m.head_dim / m.heads), static_cast<std::int32_t>(i / m.head_dim % m.heads),
+      static_cast<std::int32_t>(i % m.head_dim));
+  });
+}
+FP4PA_KERNEL(sum_key_chunks, kDenseThreads, MeanArgs args) {
+  for_each_dim(args, [](const core::KeyMean& m, std::int32_t i, std::int32_t head, std::int32_t d) {
+    core::sum_chunk(m, i, head, d);
+  });
+}
+FP4PA_KERNEL(finish_key_means, kDenseThreads, MeanArgs args) {
+  for_each_dim(args, [](const core::KeyMean& m, std::int32_t i, std::int32_t head, std::int32_t d) {
+    core::finish_mean(m, i, head, d);
+  });
+}
+FP4PA_KERNEL(subtract_key_means, kDenseThreads, MeanArgs args) {
+  for_each_dim(args, [](const core::KeyMean& m, std::int32_t i, std::int32_t head, std::int32_t d) {
+    core::centre_key(m, i, head, d);
+  });
+}
+
+struct RestoreArgs {
+  core::KeyMean mean;
+  core::HeadTensor q;
+  std::int32_t num_q_heads;
+  float sm_scale;
+  float* lse;
+  std::int64_t blocks;
+};
+FP4PA_KERNEL(restore_lse_rows, kDenseThreads, RestoreArgs args) {
+  for_each_entry(std::int64_t{args.mean.lengths.q_tokens} * args.num_q_heads, args.blocks, [&](std::int64_t i) {
+    core::restore_lse(args.mean, args.q, args.num_q_heads, args.sm_scale, args.lse,
+                      static_cast<std::int32_t>(i / args.num_q_heads), static_cast<std::int32_t>(i % args.num_q_heads));
+  });
+}
+
+Status fill_dense_tables(const core::DenseLengths& lengths, const core::DenseTables& tables,
+                         const ExecDesc& exec) noexcept {
+  const TableArgs args{lengths, tables, dense_blocks(tables.entries(lengths))};
+  return launch(fill_table_entries, grid(args.blocks), kDenseThreads, 0, exec.stream, args,
+                "launching a dense call's tables");
+}
+
+Status expand_mxfp8(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
+                    std::uint16_t* out, const ExecDesc& exec) noexcept {
+  const std::int64_t groups = tokens * heads * (head_dim / 32);
+  const ExpandArgs args{rows, groups, heads, head_dim / 32, out, dense_blocks(groups * 8)};
+  return launch(expand_groups, grid(args.blocks), kDenseThreads, 0, exec.stream, args,
+                "launching the expansion of MXFP8");
+}
+
+[[nodiscard]] inline Status launch_mean(void (*kernel)(MeanArgs), const core::KeyMean& m, std::int64_t rows,
+                                        const ExecDesc& exec) noexcept {
+  const MeanArgs args{m, rows, dense_blocks(rows * m.heads * m.head_dim)};
+  return launch(kernel, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching K smoothing");
+}
+Status centre_keys(const core::KeyMean& m, const ExecDesc& exec) noexcept {
+  const std::int64_t chunks = core::mean_chunks(m.lengths.kv_tokens, m.lengths.batch);
+  if (const Status s = launch_mean(sum_key_chunks, m, chunks, exec); s != Status::kOk) return s;
+  if (const Status s = launch_mean(finish_key_means, m, m.lengths.batch, exec); s != Status::kOk) return s;
+  return launch_mean(subtract_key_means, m, m.lengths.kv_tokens, exec);
+}
+
+Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32_t num_q_heads, float sm_scale,
+                   float* lse, const ExecDesc& exec) noexcept {
+  const RestoreArgs args{m,        q,   num_q_heads,
+                         sm_scale, lse, dense_blocks(std::int64_t{m.lengths.q_tokens} * num_q_heads)};
+  return launch(restore_lse_rows, grid(args.blocks), kDenseThreads, 0, exec.stream, args,
+                "launching the LSE of K smoothing");
+}
+
+}  // namespace fp4pa::FP4PA_GPU

@@ -1,0 +1,38 @@
+// What the kernels of a run are told, and the launches around the attention's. Plain C++: the launching side is compiled by
+// the host compiler. See cache_ops.hpp for FP4PA_GPU.
+#pragma once
+
+#include "core/attention/params.hpp"
+#include "core/schedule/work.hpp"
+#include "core/simt/shared_layout.hpp"
+
+namespace fp4pa::FP4PA_GPU {
+
+/// By value to every kernel of a run.
+struct AttendArgs {
+  core::AttentionParams params;
+  core::WorkList list;
+  core::SharedLayout layout;
+  std::int32_t warps;  // of an attention block
+  core::MergeNote* notes = nullptr;  // [num_workers], where the attention kernel leaves notes for a merge
+};
+
+/// Prefix sums of the schedule: costs, and under fixed splits slots.
+Error launch_schedule(const core::WorkList& list, Stream stream) noexcept;
+/// Merges the partial states of the units that were divided.
+Error launch_merge(const AttendArgs& args, Stream stream) noexcept;
+
+/// What validation found, in the workspace.
+struct Finding {
+  std::int32_t what;  // a Status, 0: nothing
+  std::int32_t sequence;
+  std::int64_t value;
+};
+struct CheckLimits {
+  std::int32_t max_q_len, max_kv_len, max_q_tokens;
+  std::int64_t num_pages[2];
+};
+/// Checks lengths, indptr and page ids on the device; *finding is the first offence of the lowest sequence.
+Error launch_check(const core::AttentionParams& params, const CheckLimits& limits, Finding* finding, Stream stream) noexcept;
+
+}  // namespace fp4pa::FP4PA_GPU

@@ -1,0 +1,148 @@
+// The C functions of fp4pa_dense.h say and do what the C++ ones do.
+#include <cstddef>
+
+#include "fp4pa/fp4pa.h"
+#include "tests/dense/fixture.hpp"
+
+using namespace dense_test;
+
+TEST_CASE("C dense: the layout of the published structs does not move") {
+  if (sizeof(void*) != 8) return;
+  CHECK(sizeof(fp4pa_dense_config) == 112);
+  CHECK(sizeof(fp4pa_dense_args) == 168);
+  CHECK(sizeof(fp4pa_mxfp8_tensor) == 64);
+  CHECK(sizeof(fp4pa_mxfp8_config) == 80);
+  CHECK(sizeof(fp4pa_mxfp8_args) == 288);
+  CHECK(offsetof(fp4pa_dense_config, backend) == 104);
+  CHECK(offsetof(fp4pa_dense_args, workspace) == 128);
+  CHECK(offsetof(fp4pa_mxfp8_args, o) == 200);
+}
+
+TEST_CASE("C dense: a call gives the bits of the C++ call") {
+  const char* const backend = kTargets[0].backend;
+  DenseCall call({{7, 9}, {40, 33}, 4, 2, 64, true, 0.2f});
+  call.fill(31, Distribution::kGaussian);
+  call.config.k_format = KvFormat::kMxfp4;
+  call.config.v_format = KvFormat::kNvfp4;
+  call.config.v_scale_axis = VScaleAxis::kTokens;
+  call.config.rotation = Rotation::kHadamard32;
+  call.config.smooth_k = true;
+  call.config.scale_mode = ScaleMode::kEven;
+  call.config.nvfp4_scale = Nvfp4Scale::kFourOverSix;
+  call.config.v_global_scale = 0.5f;
+  call.config.batch_invariant = true;
+  REQUIRE(call.run(backend) == Status::kOk);
+  const std::vector<std::uint8_t> bits = call.out.bits();
+
+  fp4pa_dense_config config;
+  fp4pa_dense_config_init(&config);
+  CHECK(config.struct_size == sizeof config);
+  config.num_q_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 64;
+  config.q_dtype = config.kv_dtype = config.o_dtype = FP4PA_F32;
+  config.sm_scale = 0.2f;
+  config.causal = 1;
+  config.k_format = FP4PA_KV_MXFP4;
+  config.v_scale_axis = FP4PA_SCALE_AXIS_TOKENS;
+  config.rotation = 32;
+  config.smooth_k = 1;
+  config.scale_mode = FP4PA_SCALE_EVEN;
+  config.nvfp4_scale = FP4PA_NVFP4_FOUR_OVER_SIX;
+  config.v_global_scale = 0.5f;
+  config.max_batch = 2;
+  config.max_q_tokens = 16;
+  config.max_q_len = 9;
+  config.max_kv_tokens = 73;
+  config.max_kv_len = 40;
+  config.batch_invariant = 1;
+  config.num_threads = 2;
+  config.backend = backend;
+  fp4pa_dense_plan* plan = nullptr;
+  REQUIRE(fp4pa_dense_plan_create(&config, &plan) == FP4PA_OK);
+  CHECK(std::string(fp4pa_dense_plan_backend(plan)) == backend);
+  CHECK(fp4pa_dense_plan_workspace_bytes(plan) == call.plan.workspace_bytes());
+
+  fp4pa_dense_args args;
+  fp4pa_dense_args_init(&args);
+  args.q = call.args.q;
+  args.k = call.args.k.data;
+  args.v = call.args.v.data;
+  args.o = call.args.o;
+  args.lse = call.args.lse;
+  args.q_indptr = call.rows.q.data();
+  args.kv_indptr = call.rows.kv.data();
+  args.workspace = call.args.workspace;
+  args.workspace_bytes = call.args.workspace_bytes;
+  args.batch = 2;
+  args.q_tokens = 16;
+  args.kv_tokens = 73;
+  call.out.reset();
+  REQUIRE(fp4pa_dense_run(plan, &args) == FP4PA_OK);
+  CHECK(call.out.bits() == bits);
+
+  args.reserved = 1;
+  DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_run(plan, &args)), Status::kInvalidArgument, "reserved is 1");
+  DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_run(nullptr, &args)), Status::kNullPointer, "plan is null");
+  DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_run(plan, nullptr)), Status::kNullPointer, "args is null");
+  fp4pa_dense_plan_destroy(plan);
+  fp4pa_dense_plan_destroy(nullptr);
+  CHECK(fp4pa_dense_plan_workspace_bytes(nullptr) == 0);
+}
+
+TEST_CASE("C mxfp8: a call gives the bits of the C++ call") {
+  const char* const backend = kTargets[0].backend;
+  for (const Mxfp8Decode decode : {Mxfp8Decode::kPerTile, Mxfp8Decode::kOnce}) {
+    Mxfp8Call call({{7, 9}, {40, 33}, 4, 2, 64, true, 0.0f}, 3, -2, 1);
+    call.config.decode = decode;
+    REQUIRE(call.run(backend) == Status::kOk);
+    const std::vector<std::uint8_t> bits = call.out.bits();
+
+    fp4pa_mxfp8_config config;
+    fp4pa_mxfp8_config_init(&config);
+    config.num_q_heads = 4;
+    config.num_kv_heads = 2;
+    config.head_dim = 64;
+    config.o_dtype = FP4PA_F32;
+    config.causal = 1;
+    config.decode = static_cast<fp4pa_mxfp8_decode>(decode);
+    config.max_batch = 2;
+    config.max_q_tokens = 16;
+    config.max_q_len = 9;
+    config.max_kv_tokens = 73;
+    config.max_kv_len = 40;
+    config.num_threads = 2;
+    config.backend = backend;
+    fp4pa_mxfp8_plan* plan = nullptr;
+    REQUIRE(fp4pa_mxfp8_plan_create(&config, &plan) == FP4PA_OK);
+    CHECK(fp4pa_mxfp8_plan_workspace_bytes(plan) == call.plan.workspace_bytes());
+    CHECK(std::string(fp4pa_mxfp8_plan_backend(plan)) == backend);
+
+    fp4pa_mxfp8_args args;
+    fp4pa_mxfp8_args_init(&args);
+    const auto tensor = [](const Mxfp8Data& x) {
+      return fp4pa_mxfp8_tensor{x.codes.data(), 0, 0, x.scales.data(), 0, 0, {0, 0}};
+    };
+    args.q = tensor(call.q);
+    args.k = tensor(call.k);
+    args.v = tensor(call.v);
+    args.o = call.args.o;
+    args.lse = call.args.lse;
+    args.q_indptr = call.rows.q.data();
+    args.kv_indptr = call.rows.kv.data();
+    args.workspace = call.args.workspace;
+    args.workspace_bytes = call.args.workspace_bytes;
+    args.batch = 2;
+    args.q_tokens = 16;
+    args.kv_tokens = 73;
+    call.out.reset();
+    REQUIRE(fp4pa_mxfp8_run(plan, &args) == FP4PA_OK);
+    CHECK(call.out.bits() == bits);
+    args.v.reserved[1] = 3;
+    DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_mxfp8_run(plan, &args)), Status::kInvalidArgument, "v.reserved");
+    fp4pa_mxfp8_plan_destroy(plan);
+    config.scale_layout = FP4PA_SCALES_BLOCKED;
+    DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_mxfp8_plan_create(&config, &plan)), Status::kUnsupportedFormat,
+                        "blocked_128x4");
+  }
+}

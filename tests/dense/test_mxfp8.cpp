@@ -1,0 +1,434 @@
+// MXFP8 attention: all three scales, exactly, and the double-precision reference.
+#include <cstdio>
+
+#include "tests/dense/fixture.hpp"
+
+using namespace dense_test;
+
+namespace {
+
+/// Several sequences, ragged, one without queries' worth of keys to spare.
+Shape ragged(std::int32_t head_dim, bool causal) {
+  return {{5, 1, 70, 33}, {37, 1, 70, 130}, 4, 2, head_dim, causal, 0.0f};
+}
+
+/// Codes as a cache without scales, of one token a page, run by the paged call: as they are (fp8_e4m3), or their values
+/// in bf16.
+struct Unscaled {
+  std::vector<std::uint8_t> bits;
+  Status status;
+};
+Unscaled run_unscaled(const Mxfp8Call& call, const char* backend, KvFormat format) {
+  const Shape& s = call.shape;
+  AttentionConfig c;
+  c.cache.num_kv_heads = s.kv_heads;
+  c.cache.head_dim = s.head_dim;
+  c.cache.page_size = 1;
+  c.cache.num_pages = s.kv_tokens();
+  c.cache.k.format = c.cache.v.format = format;
+  set_dense_strides(c.cache, PageOrder::kNhd);
+  const auto bf16_values = [](const Mxfp8Data& x) {
+    Memory values(x.elements * 2);
+    for (std::size_t i = 0; i < x.elements; ++i) {
+      const std::uint16_t half = core::f32_to_bf16(static_cast<float>(reference::decode_e4m3(x.codes.data()[i])));
+      std::memcpy(values.data() + 2 * i, &half, 2);
+    }
+    return values;
+  };
+  const Memory q = bf16_values(call.q), k = bf16_values(call.k), v = bf16_values(call.v);
+  c.cache.k.data = format == KvFormat::kBf16 ? k.data() : call.k.codes.data();
+  c.cache.v.data = format == KvFormat::kBf16 ? v.data() : call.v.codes.data();
+  c.num_q_heads = s.q_heads;
+  c.q_dtype = DType::kBF16;
+  c.o_dtype = DType::kF32;
+  c.causal = s.causal;
+  const DenseLimits l = s.limits();
+  c.max_batch = l.max_batch;
+  c.max_q_tokens = l.max_q_tokens;
+  c.max_q_len = l.max_q_len;
+  c.max_kv_len = l.max_kv_len;
+  c.table_kind = TableKind::kCsr;
+  c.backend = backend;
+  c.num_threads = 2;
+  AttentionPlan plan;
+  Outputs out(s);
+  if (const Status status = fp4pa::plan(c, &plan); status != Status::kOk) return {{}, status};
+  Memory workspace(plan.workspace_bytes());
+  std::vector<std::int32_t> lens(s.kv_lens), indices(static_cast<std::size_t>(s.kv_tokens()));
+  std::iota(indices.begin(), indices.end(), 0);
+  AttentionArgs a;
+  a.q = q.data();
+  a.o = out.o.data();
+  a.lse = out.lse.data();
+  a.batch = s.batch();
+  a.qo_indptr = call.rows.q.data();
+  a.seq_lens = lens.data();
+  a.kv_indptr = call.rows.kv.data();
+  a.kv_indices = indices.data();
+  a.workspace = workspace.data();
+  a.workspace_bytes = plan.workspace_bytes();
+  const Status status = fp4pa::run(plan, a);
+  return {out.bits(), status};
+}
+
+Mxfp8Decode decodes[] = {Mxfp8Decode::kPerTile, Mxfp8Decode::kOnce};
+
+}  // namespace
+
+TEST_CASE("mxfp8: identity scales equal the unscaled path") {
+  for (const Target& target : kTargets) {
+    // Where plain E4M3 is summed, or its P rounded, in another way than MXFP8, what is compared is the other decoding.
+    const KvFormat unscaled_format = target.sums_alike ? KvFormat::kFp8E4m3 : KvFormat::kBf16;
+    for (const std::int32_t head_dim : {32, 64, 96, 128, 160, 192, 224, 256}) {
+      for (const bool causal : {false, true}) {
+        Mxfp8Call call(ragged(head_dim, causal));
+        for (Mxfp8Data* x : {&call.q, &call.k, &call.v}) x->set_scales(0);
+        call.config.decode = target.sums_alike ? Mxfp8Decode::kPerTile : Mxfp8Decode::kOnce;
+        REQUIRE(call.run(target.backend) == Status::kOk);
+        const Unscaled unscaled = run_unscaled(call, target.backend, unscaled_format);
+        REQUIRE(unscaled.status == Status::kOk);
+        INFO(std::string(target.backend), " head_dim ", head_dim, " causal ", causal);
+        CHECK(call.out.bits() == unscaled.bits);
+      }
+    }
+  }
+}
+
+TEST_CASE("mxfp8: a uniform scale of Q or K is the same change of sm_scale, bit for bit") {
+  for (const Target& target : kTargets) {
+    for (const Mxfp8Decode decode : decodes) {
+      for (const int log2 : {-5, 1, 4}) {
+        for (const bool on_keys : {false, true}) {
+          Shape shape = ragged(128, true);
+          shape.sm_scale = 0.11f;
+          Mxfp8Call scaled(shape);
+          scaled.config.decode = decode;
+          (on_keys ? scaled.k : scaled.q).set_scales(log2);
+          REQUIRE(scaled.run(target.backend) == Status::kOk);
+          const std::vector<std::uint8_t> bits = scaled.out.bits();
+
+          (on_keys ? scaled.k : scaled.q).set_scales(0);
+          scaled.config.sm_scale = std::ldexp(0.11f, log2);
+          REQUIRE(scaled.run(target.backend) == Status::kOk);
+          INFO(std::string(target.backend), " ", std::string(name_of(decode)), on_keys ? " K" : " Q", " times 2^",
+               log2);
+          CHECK(bits == scaled.out.bits());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("mxfp8: a uniform scale of V scales O, bit for bit") {
+  for (const Target& target : kTargets) {
+    for (const Mxfp8Decode decode : decodes) {
+      Mxfp8Call call(ragged(64, false));
+      call.config.decode = decode;
+      call.v.set_scales(0);
+      REQUIRE(call.run(target.backend) == Status::kOk);
+      Values before;
+      for (std::size_t i = 0; i < call.q.elements; ++i) before.push_back(call.out.value(i));
+      call.v.set_scales(3);
+      REQUIRE(call.run(target.backend) == Status::kOk);
+      std::int64_t wrong = 0;
+      for (std::size_t i = 0; i < before.size(); ++i) wrong += call.out.value(i) != 8.0 * before[i];
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("mxfp8: varying scales equal prescaled data") {
+  // Codes whose values times any of the scales are E4M3 again: the same numbers with every scale 1.
+  for (const Target& target : kTargets) {
+    for (const Mxfp8Decode decode : decodes) {
+      Mxfp8Call call(ragged(128, true));
+      call.config.decode = decode;
+      test::Random random(5);
+      for (Mxfp8Data* x : {&call.q, &call.k, &call.v}) {
+        for (std::size_t i = 0; i < x->elements; ++i) {
+          x->codes.data()[i] = core::E4M3::encode(static_cast<float>((random.below(17) - 8) * 0.125));
+        }
+        for (std::size_t i = 0; i < x->elements / 32; ++i)
+          x->scales.data()[i] = static_cast<std::uint8_t>(126 + random.below(4));
+      }
+      REQUIRE(call.run(target.backend) == Status::kOk);
+      Values o;
+      for (std::size_t i = 0; i < call.q.elements; ++i) o.push_back(call.out.value(i));
+      const std::vector<float> lse = call.out.lse;
+      for (Mxfp8Data* x : {&call.q, &call.k, &call.v}) {
+        std::int64_t inexact = 0;
+        for (std::size_t i = 0; i < x->elements; ++i) {
+          const double value = x->value(i);
+          x->codes.data()[i] = core::E4M3::encode(static_cast<float>(value));
+          inexact += reference::decode_e4m3(x->codes.data()[i]) != value;
+        }
+        REQUIRE(inexact == 0);
+        x->set_scales(0);
+      }
+      REQUIRE(call.run(target.backend) == Status::kOk);
+      const Error error = call.out.error({o, Values(lse.begin(), lse.end())});
+      INFO(std::string(target.backend), " ", std::string(name_of(decode)), " O ", error.o, " LSE ", error.lse);
+      CHECK(error.lse <= 1e-5);  // the bound is 1e-3
+      CHECK(error.o <= target.o_bound);
+    }
+  }
+}
+
+TEST_CASE("mxfp8: every group's scale of Q, K and V is applied") {
+  for (const Target& target : kTargets) {
+    for (const Mxfp8Decode decode : decodes) {
+      Mxfp8Call call({{3}, {40}, 1, 1, 96, false, 0.0f}, 1, -3, -2);  // logits so small that every key counts
+      call.config.decode = decode;
+      REQUIRE(call.run(target.backend) == Status::kOk);
+      const std::vector<float> lse = call.out.lse;
+      const auto column = [&](std::size_t token, std::size_t d) { return call.out.value(token * 96 + d); };
+      // One group of V of one key, four times as large: its 32 columns change, and no others, and no LSE.
+      for (std::size_t group = 0; group < 3; ++group) {
+        Values before;
+        REQUIRE(call.run(target.backend) == Status::kOk);
+        for (std::size_t d = 0; d < 96; ++d) before.push_back(column(1, d));
+        call.v.scales.data()[17 * 3 + group] += 2;
+        REQUIRE(call.run(target.backend) == Status::kOk);
+        std::int64_t changed = 0, elsewhere = 0;
+        for (std::size_t d = 0; d < 96; ++d) (d / 32 == group ? changed : elsewhere) += column(1, d) != before[d];
+        INFO(std::string(target.backend), " V group ", group);
+        CHECK(changed >= 28);  // but for codes of 0, and what rounds away
+        CHECK(elsewhere == 0);
+        CHECK(call.out.lse == lse);
+        CHECK(call.out.error(call.want()).o <= target.o_bound);
+      }
+      for (const bool key : {false, true}) {
+        for (std::size_t group = 0; group < 3; ++group) {
+          Mxfp8Data& x = key ? call.k : call.q;
+          const float before = call.out.lse[1];
+          x.scales.data()[1 * 3 + group] += 3;
+          REQUIRE(call.run(target.backend) == Status::kOk);
+          CHECK(call.out.lse[1] != before);
+          CHECK(call.out.error(call.want()).o <= target.o_bound);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("mxfp8: equal batches and equal heads give equal bits") {
+  for (const Target& target : kTargets) {
+    for (const Mxfp8Decode decode : decodes) {
+      Shape shape{{33, 33, 33}, {70, 70, 70}, 6, 2, 64, true, 0.0f};
+      Mxfp8Call call(shape);
+      call.config.decode = decode;
+      call.config.batch_invariant = true;
+      // Sequence 0, head 0 everywhere.
+      for (Mxfp8Data* x : {&call.q, &call.k, &call.v}) {
+        const std::size_t heads = x == &call.q ? 6 : 2;
+        const std::size_t tokens = x == &call.q ? 33 : 70;
+        for (std::size_t row = 0; row < 3 * tokens * heads; ++row) {
+          const std::size_t from = row / heads % tokens * heads;
+          if (row == from) continue;
+          std::memcpy(x->codes.data() + row * 64, x->codes.data() + from * 64, 64);
+          std::memcpy(x->scales.data() + row * 2, x->scales.data() + from * 2, 2);
+        }
+      }
+      REQUIRE(call.run(target.backend) == Status::kOk);
+      std::int64_t wrong = 0;
+      for (std::size_t row = 0; row < 99 * 6; ++row) {
+        const std::size_t first = row / 6 % 33 * 6;
+        wrong += std::memcmp(call.out.o.data() + row * 256, call.out.o.data() + first * 256, 256) != 0;
+        wrong += call.out.lse[row] != call.out.lse[first];
+      }
+      CHECK(wrong == 0);
+
+      // The same rows without indptr.
+      const std::vector<std::uint8_t> bits = call.out.bits();
+      call.args.rows.q_indptr = call.args.rows.kv_indptr = nullptr;
+      REQUIRE(call.run(target.backend) == Status::kOk);
+      CHECK(call.out.bits() == bits);
+    }
+  }
+}
+
+TEST_CASE("mxfp8: scales of 2^10 stay finite") {
+  for (const Target& target : kTargets) {
+    for (const Mxfp8Decode decode : decodes) {
+      for (const bool causal : {false, true}) {
+        Mxfp8Call call(ragged(128, causal), 3, 10, 10);
+        call.config.decode = decode;
+        REQUIRE(call.run(target.backend) == Status::kOk);
+        const Error error = call.out.error(call.want());
+        INFO(std::string(target.backend), " ", std::string(name_of(decode)), " O ", error.o, " LSE ", error.lse);
+        // Logits of 2^25: each row is one key's value, and the LSE is as good as f32 counts.
+        CHECK(error.o <= target.o_bound);
+        for (const float x : call.out.lse) CHECK(std::isfinite(x));
+      }
+    }
+  }
+}
+
+TEST_CASE("mxfp8: against the double-precision reference") {
+  double worst_o = 0.0, worst_lse = 0.0;
+  for (const Target& target : kTargets) {
+    for (const Mxfp8Decode decode : decodes) {
+      for (const std::int32_t head_dim : {64, 128, 256}) {
+        for (const bool causal : {false, true}) {
+          // Scales of 2^-1 to 2^1 around values of about 1: logits of a few units.
+          Mxfp8Call call(ragged(head_dim, causal), static_cast<std::uint64_t>(head_dim), -1, 1);
+          call.config.decode = decode;
+          REQUIRE(call.run(target.backend) == Status::kOk);
+          const Error error = call.out.error(call.want());
+          INFO(std::string(target.backend), " ", std::string(name_of(decode)), " head_dim ", head_dim, " causal ",
+               causal);
+          CHECK(error.o <= target.o_bound);
+          CHECK(error.lse <= 2e-5);
+          worst_o = std::max(worst_o, error.o);
+          worst_lse = std::max(worst_lse, error.lse);
+        }
+      }
+    }
+  }
+  std::printf("mxfp8 against the reference: O %.2e, LSE %.2e\n", worst_o, worst_lse);
+}
+
+TEST_CASE("mxfp8: strides, outputs in f16 and bf16, empty sequences") {
+  for (const Target& target : kTargets) {
+    for (const Mxfp8Decode decode : decodes) {
+      Shape shape{{4, 3, 0, 2}, {19, 0, 5, 40}, 4, 2, 64, true, 0.0f};
+      Mxfp8Call call(shape);
+      call.config.decode = decode;
+      REQUIRE(call.run(target.backend) == Status::kOk);
+      const Error error = call.out.error(call.want());
+      CHECK(error.o <= target.o_bound);
+      CHECK(error.lse <= 2e-5);
+      const std::vector<std::uint8_t> bits = call.out.bits();
+
+      // Heads outermost, with gaps.
+      Mxfp8Tensor* const tensors[] = {&call.args.q, &call.args.k, &call.args.v};
+      Mxfp8Data* const data[] = {&call.q, &call.k, &call.v};
+      std::vector<Memory> moved;
+      for (int i = 0; i < 3; ++i) {
+        const std::int64_t heads = i == 0 ? 4 : 2, tokens = i == 0 ? shape.q_tokens() : shape.kv_tokens();
+        Mxfp8Tensor& t = *tensors[i];
+        t.token_stride = 80;
+        t.head_stride = 80 * tokens + 16;
+        t.scale_token_stride = 3;
+        t.scale_head_stride = 3 * tokens + 1;
+        moved.emplace_back(static_cast<std::size_t>(heads * t.head_stride));
+        moved.emplace_back(static_cast<std::size_t>(heads * t.scale_head_stride));
+        std::uint8_t* const codes = moved[moved.size() - 2].data();
+        std::uint8_t* const scales = moved.back().data();
+        for (std::int64_t row = 0; row < tokens * heads; ++row) {
+          std::memcpy(codes + row / heads * t.token_stride + row % heads * t.head_stride,
+                      data[i]->codes.data() + row * 64, 64);
+          std::memcpy(scales + row / heads * t.scale_token_stride + row % heads * t.scale_head_stride,
+                      data[i]->scales.data() + row * 2, 2);
+        }
+        t.codes = codes;
+        t.scales = scales;
+      }
+      call.out.reset();
+      REQUIRE(run_mxfp8_attention(call.plan, call.args) == Status::kOk);
+      CHECK(call.out.bits() == bits);
+
+      for (const DType dtype : {DType::kF16, DType::kBF16}) {
+        call.config.o_dtype = dtype;
+        REQUIRE(call.run(target.backend) == Status::kOk);
+        const Result want = call.want();
+        reference::Difference d;
+        for (std::size_t i = 0; i < want.o.size(); ++i) {
+          d.add(reference::decode_plain(call.out.o.data(), dtype, static_cast<std::int64_t>(i)), want.o[i]);
+        }
+        // Half a step of the result's dtype, and the back end's own error.
+        CHECK(d.relative() <= target.o_bound + (dtype == DType::kF16 ? 0x1p-11 : 0x1p-8));
+      }
+    }
+  }
+}
+
+TEST_CASE("mxfp8: many query rows decode once, few per tile") {
+  for (const auto& [q_len, decode] : {std::pair{31, Mxfp8Decode::kPerTile}, {32, Mxfp8Decode::kOnce}}) {
+    Mxfp8Call call({{q_len}, {40}, 4, 2, 64, true, 0.0f});
+    REQUIRE(call.run(kTargets[0].backend) == Status::kOk);
+    CHECK(call.plan.decode() == decode);
+    CHECK(call.out.error(call.want()).o <= kTargets[0].o_bound);
+  }
+}
+
+TEST_CASE("mxfp8: bad input is refused by name, and nothing is written") {
+  const char* const backend = kTargets[0].backend;
+  const auto plan_with = [&](auto&& change) {
+    Mxfp8Call call(ragged(64, true));
+    call.config.backend = backend;
+    change(call.config);
+    return plan_mxfp8_attention(call.config, &call.plan);
+  };
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.head_dim = 48; }), Status::kUnsupportedHeadDim, "head_dim is 48",
+                      "multiples of 32");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.num_q_heads = 3; }), Status::kInvalidHeads, "num_q_heads is 3",
+                      "num_kv_heads 2");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.num_kv_heads = 0; }), Status::kInvalidHeads, "num_kv_heads is 0",
+                      "1 to 65536");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.scale_layout = ScaleLayout::kBlocked; }), Status::kUnsupportedFormat,
+                      "scale_layout is 1 (blocked_128x4)", "0 (linear)");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.decode = static_cast<Mxfp8Decode>(9); }), Status::kInvalidArgument,
+                      "decode is 9", "2 (once)");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.o_dtype = static_cast<DType>(5); }), Status::kUnsupportedFormat,
+                      "o_dtype is 5", "2 (bf16)");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.sm_scale = INFINITY; }), Status::kInvalidArgument, "sm_scale is inf",
+                      "finite");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_batch = 0; }), Status::kInvalidSize, "max_batch is 0",
+                      "1 to");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_kv_tokens = -4; }), Status::kInvalidSize,
+                      "max_kv_tokens is -4", "0 to");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_kv_len = 1 << 20; }), Status::kInvalidSize,
+                      "max_kv_len is 1048576", "max_kv_tokens 238");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.backend = "abacus"; }), Status::kUnknownBackend, "abacus");
+
+  Mxfp8Call call(ragged(64, true));
+  REQUIRE(call.run(backend) == Status::kOk);
+  const Mxfp8AttentionArgs good = call.args;
+  const auto run_with = [&](auto&& change) {
+    call.args = good;
+    change(call.args);
+    call.out.reset();
+    const Status s = run_mxfp8_attention(call.plan, call.args);
+    CHECK(call.out.untouched());
+    return s;
+  };
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.k.codes = nullptr; }), Status::kNullPointer, "k.codes is null");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.scales = nullptr; }), Status::kNullPointer, "v.scales is null");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.q.codes = static_cast<const char*>(a.q.codes) + 8; }),
+                      Status::kMisalignedPointer, "q.codes is", "multiples of 16");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.k.token_stride = 100; }), Status::kInvalidStrides,
+                      "k.token_stride is 100", "multiple of 16");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.token_stride = 64; }), Status::kInvalidStrides, "v.", "overlap");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.scale_head_stride = -2; }), Status::kInvalidStrides,
+                      "v.scale_head_stride is -2", "0 (dense)");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.o = nullptr; }), Status::kNullPointer, "o is null");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.batch = 5; }), Status::kPlanMismatch, "batch is 5", "max_batch 4");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.q_tokens = 110; }), Status::kPlanMismatch, "q_tokens is 110",
+                      "max_q_tokens 109");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.q_indptr = nullptr; }), Status::kInvalidSize, "q_tokens is 109",
+                      "batch 4", "multiples of batch");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.workspace_bytes -= 1; }), Status::kWorkspaceTooSmall,
+                      "workspace_bytes is", "at least");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.workspace = static_cast<char*>(a.workspace) + 64; }),
+                      Status::kMisalignedPointer, "workspace is", "256");
+  DENSE_CHECK_REFUSED(run_mxfp8_attention({}, good), Status::kPlanMismatch, "plan_mxfp8_attention");
+}
+
+TEST_CASE("mxfp8: on the CPU what is wrong with a call's lengths is found before anything is written") {
+  Mxfp8Call call(ragged(64, true));
+  REQUIRE(call.run("cpu") == Status::kOk);
+  const auto refused = [&](std::vector<std::int32_t>& indptr, std::size_t i, std::int32_t value) {
+    const std::int32_t good = indptr[i];
+    indptr[i] = value;
+    call.out.reset();
+    const Status s = run_mxfp8_attention(call.plan, call.args);
+    indptr[i] = good;
+    CHECK(call.out.untouched());
+    return s;
+  };
+  DENSE_CHECK_REFUSED(refused(call.rows.q, 0, 1), Status::kInvalidIndptr, "q_indptr[0] is 1");
+  DENSE_CHECK_REFUSED(refused(call.rows.kv, 2, 36), Status::kInvalidIndptr, "kv_indptr[2] is 36 after 37");
+  DENSE_CHECK_REFUSED(refused(call.rows.kv, 4, 237), Status::kInvalidIndptr, "kv_indptr ends at 237", "kv_tokens, 238");
+  DENSE_CHECK_REFUSED(refused(call.rows.q, 2, 90), Status::kPlanMismatch, "sequence 1 has 85 rows by q_indptr", "70");
+}

@@ -1,0 +1,112 @@
+#include "tests/emulator/emulated_backend.hpp"
+
+#include <Kokkos_Core.hpp>
+
+#include "api/attention_params.hpp"
+#include "api/error.hpp"
+#include "backends/cpu/attention.hpp"
+#include "backends/cpu/cache_ops.hpp"
+#include "backends/cpu/dense.hpp"
+#include "core/attention/merge_partials.hpp"
+#include "core/paging/plain_row.hpp"
+#include "tests/emulator/sm80_instances.hpp"
+
+namespace fp4pa {
+namespace emulator_test {
+
+namespace {
+
+emulator::Findings at_large;  // of calls that nobody watches
+
+}  // namespace
+
+Setup current{&kSm80, {emulator::Order::forwards(), &at_large, nullptr}};
+
+namespace {
+
+/// Blocks in the order of the watch, as many at a time as Kokkos has threads.
+void run_grid(RunBlock run_block, const core::AttentionParams& p, const core::WorkList& list,
+              const core::SharedLayout& layout, const emulator::Watch& watch) {
+  const int workers = list.partition.num_workers;
+  const std::vector<int> blocks = emulator::sequence(watch.order, workers, ~std::uint64_t{0});
+  Kokkos::parallel_for("grid",
+                       Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::Schedule<Kokkos::Dynamic>>(0, workers),
+                       [&](int i) { run_block(p, list, layout, blocks[static_cast<std::size_t>(i)], watch); });
+  Kokkos::fence();
+}
+
+/// What the merge kernel does, in core's words.
+void merge(const core::AttentionParams& p, const core::WorkList& list) {
+  for (int worker = 0; worker < list.partition.num_workers; ++worker) {
+    core::for_each_merge(list, worker, [&](const core::MergeJob& job) {
+      const core::RowMap rows(p, {job.unit.seq, job.unit.block, job.unit.kv_head, job.unit.tiles, -1});
+      float row[256];
+      for (std::int32_t r = 0; r < rows.num_rows; ++r) {
+        const core::SoftmaxState keys = core::merged_state(p, list, job, r);
+        core::SoftmaxState state = keys;
+        if (p.sinks != nullptr) state = state.with_sink(p.sinks[rows.head(r)] * core::kLog2E);
+        core::merged_output(p, list, job, r, keys.max, 0, p.head_dim, 1, row);
+        const float scale = core::rescale(keys.max, state.max) * state.normaliser();
+        for (std::int32_t d = 0; d < p.head_dim; ++d) row[d] *= scale;
+        const std::int64_t at = rows.token(r) * p.o.token_stride + rows.head(r) * p.o.head_stride;
+        core::store_plain_row(row, p.head_dim, p.o.dtype, core::element_address(p.o.data, p.o.dtype, at));
+        if (p.lse != nullptr) p.lse[rows.token(r) * p.num_q_heads + rows.head(r)] = state.lse();
+      }
+    });
+  }
+}
+
+bool available(const char** detail) noexcept {
+  *detail = current.emulation != nullptr ? current.emulation->name : "emulated";
+  return true;
+}
+Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
+  const Emulation& e = *current.emulation;
+  choice->variant = e.select(config);
+  if (current.instance >= 0 && e.serves(current.instance, config)) choice->variant = current.instance;
+  if (choice->variant < 0 || e.run_block[choice->variant] == nullptr) {
+    return api::fail(Status::kBackendUnavailable, "%s has no instance for this configuration", e.name);
+  }
+  current.planned = choice->variant;
+  choice->num_workers = current.workers;
+  choice->tile_rows = e.tile_rows(choice->variant);
+  choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
+  return Status::kOk;
+}
+Status run(const api::RunRequest& request) noexcept {
+  if (const Status s = cpu::check_lengths_and_tables(request); s != Status::kOk) return s;
+  const core::AttentionParams p = api::make_params(request);
+  const core::WorkList list = api::work_list(p);
+  core::fill_prefixes(list);
+  if (list.total_cost() == 0) return Status::kOk;
+  const Emulation& e = *current.emulation;
+  const int i = request.choice.variant;
+  run_grid(e.run_block[i], p, list, e.layout(i, request.config), current.watch);
+  if (!at_large.empty()) {
+    const std::string text = at_large.text();
+    at_large.clear();
+    return api::fail(Status::kInternal, "the emulator objects: %s", text.c_str());
+  }
+  merge(p, list);
+  return Status::kOk;
+}
+
+}  // namespace
+}  // namespace emulator_test
+
+namespace api {
+/// What surrounds the attention of a dense call is the CPU's.
+const Backend kEmulatedBackend{.name = "cuda",
+                               .available = emulator_test::available,
+                               .plan = emulator_test::plan,
+                               .run = emulator_test::run,
+                               .append = cpu::append,
+                               .append_two_tier = nullptr,
+                               .gather = nullptr,
+                               .copy_pages = nullptr,
+                               .quantize = nullptr,
+                               .dequantize = nullptr,
+                               .merge_states = nullptr,
+                               .dense = &cpu::kDenseOps};
+}
+}  // namespace fp4pa

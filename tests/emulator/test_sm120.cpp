@@ -1,0 +1,271 @@
+// The native kernels of SM120, as cuda/ compiles them, on the emulator.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "tests/attention/grid_instance.hpp"
+#include "tests/attention/grid_run.hpp"
+#include "tests/attention/scene.hpp"
+#include "tests/cache/random.hpp"
+#include "tests/emulator/sm120_instances.hpp"
+#include "tests/emulator/sweep.hpp"
+
+namespace {
+
+using namespace fp4pa;
+using emulator_test::current;
+using emulator_test::Setup;
+
+/// A query and P in all their terms are as good as 16-bit operands, and have the bounds of the decode path; which values that no
+/// hardware scale expresses go through.
+emulator_test::Bounds bounds(const grid::Case& c, const core::SimtConfig&) {
+  return {grid::has_bf16_operands(c) ? 8e-3 : 2e-3, 1e-3};
+}
+
+/// Plans go to SM120's instances while it lives.
+class OnSm120 {
+ public:
+  explicit OnSm120(const emulator_test::Emulation& emulation = emulator_test::kSm120, int instance = -1) : before_(current) {
+    current.emulation = &emulation;
+    current.instance = instance;
+  }
+  OnSm120(const OnSm120&) = delete;
+  ~OnSm120() { current = before_; }
+
+ private:
+  Setup before_;
+};
+
+std::unique_ptr<scene::Scene> native_scene(DType q = DType::kBF16, std::int32_t head_dim = 128) {
+  scene::Spec spec;
+  spec.k = spec.v = KvFormat::kMxfp4;
+  spec.v_axis = VScaleAxis::kTokens;
+  spec.head_dim = head_dim;
+  spec.group_heads = 4;
+  spec.page_size = 32;
+  spec.q_dtype = q;
+  spec.sequences = {{1, 300, 0}, {2, 77, 1}};
+  auto s = std::make_unique<scene::Scene>(spec);
+  s->config.backend = "cuda";
+  return s;
+}
+
+/// Gives every scale of K or V a byte from [low, high].
+void set_scales(scene::Scene& s, bool value, int low, int high, std::uint64_t seed) {
+  test::Random random(seed);
+  const KvTensorDesc& t = value ? s.config.cache.v : s.config.cache.k;
+  const auto bytes = kv_scale_bytes(t.format, t.scale_axis, s.config.cache.head_dim);
+  const auto group = kv_token_group(t.format, t.scale_axis);
+  for (std::int32_t b = 0; b < s.args.batch; ++b) {
+    for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; token += group) {
+      for (std::int32_t head = 0; head < s.spec.kv_heads; ++head) {
+        for (std::int64_t i = 0; i < bytes; ++i) {
+          s.scales(value, b, token, head)[i] = static_cast<std::uint8_t>(low + random.below(high - low + 1));
+        }
+      }
+    }
+  }
+}
+
+/// @param steep  LSE to 1e-3 of its size and not absolutely: three terms of an f32 query leave 2^-14 of a logit
+void check(scene::Scene& s, double o_bound, bool steep = false) {
+  s.reset_outputs();
+  REQUIRE(s.run() == Status::kOk);
+  const scene::Scene::Error error = s.error();
+  CHECK(error.o <= o_bound);
+  double size = 1.0;
+  if (steep) {
+    for (const float lse : s.lse) size = std::max(size, static_cast<double>(std::abs(lse)));
+    MESSAGE("LSE up to ", size, ", off by ", error.lse);
+  }
+  CHECK(error.lse <= 1e-3 * size);
+}
+
+}  // namespace
+
+TEST_CASE("SM120: the grid on the emulator") {
+  CHECK(emulator_test::run_sweep({&emulator_test::kSm120, bounds, 400, 12, 4}) > 72);
+}
+
+/// Bounds twice what was measured, of which the printed table tells. A row's errors are what the contract would be with so
+/// many terms: E4M3 once for each of Q and P is off by more than 4e-2 where scores are as steep as the grid's.
+TEST_CASE("SM120: what each term of Q and P is worth") {
+  struct Limit {
+    double o, lse;
+  };
+  constexpr Limit kLimits[emulator_test::Sm120Terms::kCount] = {{1.5e-1, 6e-1},   {1.5e-1, 6e-1},   {4e-2, 1.2e-2}, {2.6e-3, 1.2e-2},
+                                                               {4e-2, 3e-4},     {9e-4, 3e-4},     {4.4e-1, 1.7},  {4e-2, 9e-2},
+                                                               {3.8e-3, 6.6e-3}, {6e-4, 1.1e-3}};
+  const int cases = 12;
+  std::printf("%-24s %10s %10s %10s %10s\n", "terms of Q, P", "O worst", "O mean", "LSE worst", "LSE mean");
+  for (int i = 0; i < emulator_test::Sm120Terms::kCount; ++i) {
+    const auto& row = emulator_test::Sm120Terms::kRows[i];
+    const OnSm120 on(emulator_test::kSm120Terms, i);
+    double o = 0.0, lse = 0.0, o_sum = 0.0, lse_sum = 0.0;
+    for (int seed = 0; seed < cases; ++seed) {
+      grid::Case c = grid::at_instance(grid::draw(static_cast<std::uint64_t>(300000 + seed)), emulator_test::kSm120Terms.config(i), 8);
+      c.backend = "cuda";
+      c.q_dtype = c.o_dtype = DType::kF32;  // which needs all terms
+      c.sm_scale = 0.0f;
+      c.alibi = c.tree = false;
+      const grid::Outcome outcome = grid::run_case(c);
+      REQUIRE(outcome.failure == "");
+      CHECK(current.planned == i);
+      o = std::max(o, outcome.error);
+      lse = std::max(lse, outcome.lse_error);
+      o_sum += outcome.error;
+      lse_sum += outcome.lse_error;
+    }
+    CHECK(o <= kLimits[i].o);
+    CHECK(lse <= kLimits[i].lse);
+    std::printf("%-12s %d, %d         %10.2e %10.2e %10.2e %10.2e\n", row.instance == 0 ? "mxfp4" : "nvfp4 K", row.terms.query,
+                row.terms.probability, o, o_sum / cases, lse, lse_sum / cases);
+  }
+}
+
+TEST_CASE("SM120: terms of E4M3 are a bf16 query exactly, and an f16 one") {
+  // In the company of an element 2^14 times as large, which is the group's scale.
+  for (int bits : {8, 11}) {
+    for (int significand = 1 << (bits - 1); significand < 1 << bits; ++significand) {
+      for (const int exponent : {0, -7, -14}) {
+        float x[4] = {std::ldexp(static_cast<float>(significand), exponent - bits + 1), 1.0f, -1.0f, 0.0f};
+        for (int term = 0; term < (bits == 8 ? 2 : 3); ++term) {
+          std::uint32_t amax = 0;
+          for (const float e : x) amax = std::max(amax, core::magnitude_bits(e));
+          static_cast<void>(sm120::round_to_e4m3(x, amax));
+        }
+        CAPTURE(significand);
+        CAPTURE(exponent);
+        CHECK(x[0] == 0.0f);
+      }
+    }
+  }
+}
+
+TEST_CASE("SM120: queries of every type and head_dim, flat and steep scores") {
+  const OnSm120 on;
+  for (const DType q : {DType::kBF16, DType::kF16, DType::kF32}) {
+    for (const std::int32_t head_dim : {64, 128}) {
+      const auto s = native_scene(q, head_dim);
+      // All scores alike; as usual; one dominates.
+      for (const float scale : {1e-6f, 0.0f, 1.0f}) {
+        CAPTURE(std::string(name_of(q)));
+        CAPTURE(head_dim);
+        CAPTURE(scale);
+        s->config.sm_scale = scale;
+        check(*s, 2e-3, scale == 1.0f);
+      }
+    }
+  }
+}
+
+TEST_CASE("SM120: small probabilities keep their precision, a group of 32 tokens apart from the next") {
+  // The first 32 tokens have nearly all of the weight and no value: the output is what all others add up to.
+  const OnSm120 on;
+  const auto s = native_scene(DType::kF32);
+  float* const q = reinterpret_cast<float*>(s->q.data());
+  for (std::int64_t i = 0; i < std::int64_t{s->q_tokens()} * s->q_heads() * 128; ++i) q[i] = 1.0f;
+  s->config.sm_scale = 1.0f / 128.0f;
+  for (std::int32_t b = 0; b < s->args.batch; ++b) {
+    for (std::int32_t token = 0; token < s->seq_lens[static_cast<std::size_t>(b)]; ++token) {
+      for (std::int32_t head = 0; head < s->spec.kv_heads; ++head) {
+        // Scores of 8, and 23 binades below, of -8.06.
+        std::memset(s->codes(false, b, token, head), token < 32 ? 0x22 : 0xAA, 64);
+        std::memset(s->scales(false, b, token, head), 130, 4);
+        if (token >= 32) s->codes(false, b, token, head)[token % 64] = 0xBB;
+        if (token < 32) std::memset(s->codes(true, b, token, head), 0, 64);
+      }
+    }
+  }
+  check(*s, 2e-3);
+}
+
+TEST_CASE("SM120: scales from one end of E8M0 to the other") {
+  const OnSm120 on;
+  const auto s = native_scene(DType::kF32);
+  for (const auto& [low, high] : {std::pair{127, 127}, {10, 30}, {230, 240}, {60, 200}, {1, 240}}) {
+    CAPTURE(low);
+    set_scales(*s, true, low, high, 12);
+    check(*s, 2e-3);
+  }
+  set_scales(*s, true, 120, 134, 12);
+  for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}}) {
+    CAPTURE(low);
+    set_scales(*s, false, low, high, 13);
+    check(*s, 2e-3);
+  }
+}
+
+TEST_CASE("SM120: a NaN scale reaches the results that it belongs to, and no others") {
+  const OnSm120 on;
+  {
+    const auto s = native_scene();
+    s->scales(true, 0, 64, 0)[37] = 0xff;  // dim 37 of tokens 64 to 95
+    REQUIRE(s->run() == Status::kOk);
+    for (std::int32_t head = 0; head < 4; ++head) {
+      const std::vector<double> row = s->o_row(0, head);
+      for (int d = 0; d < 128; ++d) {
+        CAPTURE(d);
+        CHECK(std::isnan(row[static_cast<std::size_t>(d)]) == (d == 37));
+      }
+    }
+    for (const double x : s->o_row(0, 4)) CHECK(std::isfinite(x));  // the other KV head
+    for (const double x : s->o_row(1, 0)) CHECK(std::isfinite(x));  // the other sequence
+  }
+  const auto s = native_scene();
+  s->scales(false, 0, 40, 0)[2] = 0xff;
+  REQUIRE(s->run() == Status::kOk);
+  for (const double x : s->o_row(0, 0)) CHECK(std::isnan(x));
+  CHECK(std::isnan(s->lse_of(0, 0)));
+  for (const double x : s->o_row(0, 4)) CHECK(std::isfinite(x));
+}
+
+TEST_CASE("SM120: queries that are no numbers") {
+  const OnSm120 on;
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const auto s = native_scene(DType::kF32);
+    reinterpret_cast<float*>(s->q.data())[5] = bad;  // token 0, head 0
+    REQUIRE(s->run() == Status::kOk);
+    CHECK(std::isnan(s->lse_of(0, 0)));
+    for (std::int32_t head = 1; head < 8; ++head) CHECK(std::isfinite(s->lse_of(0, head)));
+  }
+}
+
+TEST_CASE("SM120: which kernel a configuration gets") {
+  const auto s = native_scene();
+  AttentionConfig& c = s->config;
+  CHECK(cuda::is_native(cuda::select_variant(c, 120)));
+  CHECK(cuda::is_native(cuda::select_variant(c, 121)));
+  CHECK_FALSE(cuda::is_native(cuda::select_variant(c, 90)));
+  CHECK_FALSE(cuda::is_native(cuda::select_variant(c, 100)));
+  c.matrix_path = MatrixPath::kDecode;
+  CHECK_FALSE(cuda::is_native(cuda::select_variant(c, 120)));
+  CHECK(cuda::select_variant(c, 120) >= 0);
+  c.matrix_path = MatrixPath::kNative;
+  CHECK(cuda::is_native(cuda::select_variant(c, 120)));
+  CHECK(cuda::select_variant(c, 90) == -1);
+  // No native kernel has values of 16 bits, or a head_dim of 256.
+  c.cache.v.format = KvFormat::kBf16;
+  CHECK(cuda::select_variant(c, 120) == -1);
+  c.matrix_path = MatrixPath::kAuto;
+  CHECK_FALSE(cuda::is_native(cuda::select_variant(c, 120)));
+  // Prefill with scales along head_dim: the decoding kernel has more query rows to a tile. With scales along tokens
+  // the native one is as wide or wider.
+  c.cache.v.format = KvFormat::kMxfp4;
+  c.cache.v.scale_axis = VScaleAxis::kHeadDim;
+  c.max_q_len = 1;
+  CHECK(cuda::is_native(cuda::select_variant(c, 120)));
+  c.max_q_len = 512;
+  CHECK_FALSE(cuda::is_native(cuda::select_variant(c, 120)));
+  c.matrix_path = MatrixPath::kNative;
+  CHECK(cuda::is_native(cuda::select_variant(c, 120)));
+  c.matrix_path = MatrixPath::kAuto;
+  c.cache.v.scale_axis = VScaleAxis::kTokens;
+  CHECK(cuda::is_native(cuda::select_variant(c, 120)));
+}

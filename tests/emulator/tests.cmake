@@ -1,0 +1,14 @@
+# What the emulator's tests need beside their own sources: the grid of configurations, and tests of the CUDA back end that its
+# instances pass on the emulator too. Included by tests/CMakeLists.txt after
+# fp4pa_test_area(emulator ...).
+find_package(Threads REQUIRED)
+if(TARGET fp4pa_test_emulator)
+  target_sources(fp4pa_test_emulator PRIVATE
+    attention/grid_case.cpp attention/grid_pool.cpp attention/grid_run.cpp attention/scene.cpp
+    gpu/test_convert.cpp gpu/test_scales.cpp dense/test_dense.cpp dense/test_mxfp8.cpp)
+  # The dense tests find the GPU's target before their own.
+  target_include_directories(fp4pa_test_emulator BEFORE PRIVATE "${CMAKE_CURRENT_LIST_DIR}/../gpu/overlay")
+  target_link_libraries(fp4pa_test_emulator PRIVATE Threads::Threads)
+  # g++ 12 takes a lane number that a loop bounds by 32 for one that may be 64.
+  target_compile_options(fp4pa_test_emulator PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>)
+endif()

@@ -1,0 +1,160 @@
+// Wrong arguments: the code, a sentence with the value, and nothing written.
+#include <doctest/doctest.h>
+
+#include "fp4pa/fp4pa.h"
+#include "tests/gemm/problem.hpp"
+
+using namespace fp4pa;
+using namespace fp4pa::gemm_test;
+
+namespace {
+
+/// A call that is right, to be broken.
+struct Call {
+  Call() : weight(BlockFormat::kNvfp4, ScaleLayout::kLinear, 8, 64), x(DType::kBF16, gaussian(4 * 64, 1)), out(32 * 4), memory(1 << 16) {
+    const Tensor w(DType::kF32, gaussian(8 * 64, 2));
+    REQUIRE(weight.quantize(w, ExecDesc{"cpu"}) == Status::kOk);
+    args.weight = weight.view;
+    args.x = x.memory.data();
+    args.out = out.data();
+    args.out_dtype = DType::kF32;
+    args.m = 4;
+    args.workspace = memory.data();
+    args.workspace_bytes = memory.bytes();
+  }
+  void fails(Status status, const char* text) {
+    const std::vector<std::uint8_t> before(out.data(), out.data() + out.bytes());
+    CHECK(status_name(fp4_linear(args, ExecDesc{"cpu", nullptr, 1})) == std::string(status_name(status)));
+    const std::string detail = last_error_detail();
+    CAPTURE(detail);
+    CHECK(detail.find(text) != std::string::npos);
+    CHECK(std::memcmp(before.data(), out.data(), before.size()) == 0);
+  }
+  OwnedWeight weight;
+  Tensor x;
+  Memory out, memory;
+  LinearArgs args;
+};
+
+}  // namespace
+
+TEST_CASE("gemm arguments: each wrong one is named") {
+  { Call c; REQUIRE(fp4_linear(c.args, ExecDesc{"cpu", nullptr, 1}) == Status::kOk); }
+  { Call c; c.args.m = 0; REQUIRE(fp4_linear(c.args, ExecDesc{"cpu"}) == Status::kOk); }
+  { Call c; c.args.m = -1; c.fails(Status::kInvalidSize, "m is -1; allowed: 0 to"); }
+  { Call c; c.args.batch = 0; c.fails(Status::kInvalidSize, "batch is 0; allowed: 1 to 65535"); }
+  { Call c; c.args.weight.batch = 2; c.args.batch = 3; c.fails(Status::kInvalidSize, "weight.batch is 2; allowed: 1, or batch, which is 3"); }
+  { Call c; c.args.weight.rows = 0; c.fails(Status::kInvalidSize, "weight.rows is 0"); }
+  { Call c; c.args.weight.cols = -5; c.fails(Status::kInvalidSize, "weight.cols is -5"); }
+  { Call c; c.args.weight.format = BlockFormat::kMxfp8; c.fails(Status::kUnsupportedFormat, "weight.format is 2 (mxfp8); allowed: 0 (mxfp4), 1 (nvfp4)"); }
+  { Call c; c.args.weight.scale_layout = static_cast<ScaleLayout>(7); c.fails(Status::kUnsupportedFormat, "scale_layout is 7"); }
+  { Call c; c.args.x_dtype = DType::kF32; c.fails(Status::kUnsupportedFormat, "x_dtype is f32; allowed with activations a16: f16, bf16"); }
+  { Call c; c.args.out_dtype = static_cast<DType>(9); c.fails(Status::kUnsupportedFormat, "out_dtype is 9"); }
+  { Call c; c.args.activations = static_cast<ActivationForm>(3); c.fails(Status::kUnsupportedFormat, "activations is 3"); }
+  { Call c; c.args.x = nullptr; c.fails(Status::kNullPointer, "x is null"); }
+  { Call c; c.args.out = nullptr; c.fails(Status::kNullPointer, "out is null"); }
+  { Call c; c.args.weight.codes = nullptr; c.fails(Status::kNullPointer, "weight.codes is null"); }
+  { Call c; c.args.weight.codes = c.weight.codes.data() + 8; c.fails(Status::kMisalignedPointer, "weight.codes"); }
+  { Call c; c.args.weight.scales = c.weight.scales.data() + 1; c.fails(Status::kMisalignedPointer, "weight.scales"); }
+  { Call c; c.args.weight.global_scale_ptr = nullptr; c.args.weight.global_scale = -1.0f; c.fails(Status::kInvalidGlobalScale, "weight.global_scale is -1"); }
+  { Call c; c.args.x_global_scale = 0.5f; c.fails(Status::kInvalidGlobalScale, "x_global_scale is 0.5; allowed with activations a16"); }
+  { Call c; c.args.activations = ActivationForm::kFp4; c.args.x_global_scale = INFINITY; c.fails(Status::kInvalidGlobalScale, "x_global_scale is inf"); }
+  { Call c; c.args.activations = ActivationForm::kFp4; c.args.scale_mode = static_cast<ScaleMode>(4); c.fails(Status::kUnsupportedFormat, "scale_mode is 4"); }
+  { Call c; c.args.workspace_bytes = 256; c.fails(Status::kWorkspaceTooSmall, "workspace_bytes is 256; allowed: at least"); }
+  { Call c; c.args.workspace = nullptr; c.fails(Status::kNullPointer, "workspace is null"); }
+  { Call c; c.args.workspace = c.memory.data() + 16; c.fails(Status::kMisalignedPointer, "workspace"); }
+}
+
+TEST_CASE("gemm arguments: of the quantiser and of fp4_matmul") {
+  Memory codes(4096), scales(4096);
+  float globals[1];
+  Fp4Weight w;
+  const std::vector<float> x = gaussian(8 * 64, 1);
+  const auto quantize = [&](const QuantizeConfig& config, std::int64_t rows, void* to, float* g) {
+    return fp4_quantize_weight(config, x.data(), DType::kF32, rows, 64, 1, to, scales.data(), g, &w, ExecDesc{"cpu"});
+  };
+  QuantizeConfig config;
+  CHECK(quantize(config, 8, codes.data(), nullptr) == Status::kOk);
+  CHECK(quantize(config, 0, codes.data(), nullptr) == Status::kInvalidSize);
+  CHECK(quantize(config, 8, nullptr, nullptr) == Status::kNullPointer);
+  CHECK(quantize(config, 8, codes.data() + 1, nullptr) == Status::kMisalignedPointer);
+  CHECK(quantize(config, 8, codes.data(), globals) == Status::kInvalidArgument);
+  CHECK(std::string(last_error_detail()) == "global_scales is set; allowed for format mxfp4: null");
+  config.format = BlockFormat::kMxfp8;
+  CHECK(quantize(config, 8, codes.data(), nullptr) == Status::kUnsupportedFormat);
+  CHECK(fp4_weight_code_bytes(BlockFormat::kMxfp8, 8, 64) == 0);
+  CHECK(fp4_weight_code_bytes(BlockFormat::kMxfp4, std::int64_t{1} << 40, 64) == 0);
+  CHECK(fp4_weight_code_bytes(BlockFormat::kMxfp4, 2, 33) == 2 * 32);
+  CHECK(fp4_weight_scale_bytes(BlockFormat::kNvfp4, ScaleLayout::kBlocked, 129, 65, 2) == 2 * 256 * 8);
+
+  MatmulArgs m;
+  std::size_t bytes = 0;
+  m.m = m.n = m.k = 16;
+  CHECK(fp4_matmul_workspace(m, &bytes) == Status::kOk);
+  m.k = 0;
+  CHECK(fp4_matmul_workspace(m, &bytes) == Status::kInvalidSize);
+  CHECK(std::string(last_error_detail()).find("k is 0") == 0);
+}
+
+TEST_CASE("gemm in C: the same result, and structs of another age are refused") {
+  const std::vector<float> w = gaussian(12 * 40, 1), x = gaussian(3 * 40, 2);
+  Memory codes(fp4pa_fp4_weight_code_bytes(FP4PA_BLOCK_NVFP4, 12, 40, 1));
+  Memory scales(fp4pa_fp4_weight_scale_bytes(FP4PA_BLOCK_NVFP4, FP4PA_SCALES_BLOCKED, 12, 40, 1));
+  float global = 0;
+  fp4pa_quantize_config config;
+  fp4pa_quantize_config_init(&config);
+  config.format = FP4PA_BLOCK_NVFP4;
+  config.scale_layout = FP4PA_SCALES_BLOCKED;
+  fp4pa_exec exec;
+  fp4pa_exec_init(&exec);
+  exec.backend = "cpu";
+  exec.num_threads = 1;
+  fp4pa_fp4_weight weight;
+  fp4pa_fp4_weight_init(&weight);
+  REQUIRE(fp4pa_fp4_quantize_weight(&config, w.data(), FP4PA_F32, 12, 40, 1, codes.data(), scales.data(), &global, &weight,
+                                    &exec) == FP4PA_OK);
+  CHECK(weight.global_scale_ptr == &global);
+  CHECK(weight.struct_size == sizeof weight);
+  fp4pa_linear_args args;
+  fp4pa_linear_args_init(&args);
+  args.weight = &weight;
+  args.x = x.data();
+  args.x_dtype = FP4PA_F32;
+  args.activations = FP4PA_ACTIVATIONS_FP4;
+  float out[36], again[36];
+  args.out = out;
+  args.out_dtype = FP4PA_F32;
+  args.m = 3;
+  size_t bytes = 0;
+  REQUIRE(fp4pa_fp4_linear_workspace(&args, &bytes, &exec) == FP4PA_OK);
+  Memory memory(bytes);
+  args.workspace = memory.data();
+  args.workspace_bytes = bytes;
+  REQUIRE(fp4pa_fp4_linear(&args, &exec) == FP4PA_OK);
+
+  fp4pa_matmul_args m;
+  fp4pa_matmul_args_init(&m);
+  m.format = FP4PA_BLOCK_NVFP4;
+  m.a = x.data();
+  m.b = w.data();
+  m.out = again;
+  m.a_dtype = m.b_dtype = m.out_dtype = FP4PA_F32;
+  m.m = 3;
+  m.n = 12;
+  m.k = 40;
+  REQUIRE(fp4pa_fp4_matmul_workspace(&m, &bytes, &exec) == FP4PA_OK);
+  Memory more(bytes);
+  m.workspace = more.data();
+  m.workspace_bytes = bytes;
+  REQUIRE(fp4pa_fp4_matmul(&m, &exec) == FP4PA_OK);
+  CHECK(std::memcmp(out, again, sizeof out) == 0);
+
+  args.struct_size = 8;
+  CHECK(fp4pa_fp4_linear(&args, &exec) == FP4PA_INVALID_ARGUMENT);
+  args.struct_size = sizeof args;
+  args.weight = nullptr;
+  CHECK(fp4pa_fp4_linear(&args, &exec) == FP4PA_NULL_POINTER);
+  args.weight = &weight;
+  args.reserved = 1;
+  CHECK(fp4pa_fp4_linear(&args, &exec) == FP4PA_INVALID_ARGUMENT);
+}

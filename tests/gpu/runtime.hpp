@@ -1,0 +1,27 @@
+// The runtime under these tests: CUDA's, or with FP4PA_TEST_HIP HIP's, whose names differ from it in their first letters.
+#pragma once
+
+#if defined(FP4PA_TEST_HIP)
+#include <hip/hip_runtime_api.h>
+#define RUNTIME(name) hip##name
+#else
+#include <cuda_runtime_api.h>
+#define RUNTIME(name) cuda##name
+#endif
+
+#include "api/backend.hpp"
+#include "tests/gpu/backend_name.hpp"
+
+namespace fp4pa::gpu_test {
+
+/// The back end under test, on the device's own memory.
+#if defined(FP4PA_TEST_HIP)
+inline const api::Backend& kBackend = api::kHipBackend;
+#else
+inline const api::Backend& kBackend = api::kCudaBackend;
+#endif
+
+using Error = RUNTIME(Error_t);
+using Stream = RUNTIME(Stream_t);
+
+}  // namespace fp4pa::gpu_test

@@ -1,0 +1,41 @@
+// Everything in kernels/, in the words and the namespace of who includes it, as the table FP4PA_TEST_TABLE.
+#include "tests/kernels/words.hpp"
+
+#include "kernels/cache_append.hpp"
+#include "kernels/cache_copy.hpp"
+#include "kernels/cache_two_tier.hpp"
+#include "kernels/check.hpp"
+#include "kernels/finding.hpp"
+#include "kernels/merge.hpp"
+#include "kernels/quantize.hpp"
+#include "kernels/schedule.hpp"
+#include "tests/kernels/on_host.hpp"
+
+namespace fp4pa::kernels_test {
+namespace gpu = FP4PA_GPU;
+
+const OnHost FP4PA_TEST_TABLE{
+    .backend = {.name = FP4PA_TEST_NAME,
+                .available = nullptr,
+                .plan = nullptr,
+                .run = nullptr,
+                .append = gpu::append,
+                .append_two_tier = gpu::append_two_tier,
+                .gather = gpu::gather,
+                .copy_pages = gpu::copy_pages,
+                .quantize = gpu::quantize,
+                .dequantize = gpu::dequantize,
+                .merge_states = gpu::merge_states},
+    .schedule = [](const core::WorkList& list) { gpu::launch_schedule(list, nullptr); },
+    .merge = [](const core::AttentionParams& params,
+                const core::WorkList& list) { gpu::launch_merge({params, list, {}, 0}, nullptr); },
+    .check =
+        [](const AttentionConfig& c, const core::AttentionParams& params) {
+          gpu::Finding found{-1, -1, -1};
+          const gpu::CheckLimits limits{c.max_q_len, c.max_kv_len, c.max_q_tokens, {c.cache.num_pages, c.recent.num_pages}};
+          gpu::launch_check(params, limits, &found, nullptr);
+          return gpu::status_of(found, c);
+        },
+};
+
+}  // namespace fp4pa::kernels_test

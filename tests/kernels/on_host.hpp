@@ -1,0 +1,23 @@
+// The kernels of kernels/ on the host, with warps of 32 lanes as CUDA's and of 64 as HIP's.
+#pragma once
+
+#include "api/backend.hpp"
+#include "core/attention/params.hpp"
+#include "core/schedule/work.hpp"
+
+namespace fp4pa::kernels_test {
+
+struct OnHost {
+  /// The cache operations; no plan and no run.
+  api::Backend backend;
+  // The launches around the attention's.
+  void (*schedule)(const core::WorkList& list);
+  void (*merge)(const core::AttentionParams& params, const core::WorkList& list);
+  /// The Status that validation would end with, kOk or what it found.
+  Status (*check)(const AttentionConfig& config, const core::AttentionParams& params);
+};
+
+extern const OnHost kLanes32;
+extern const OnHost kLanes64;
+
+}  // namespace fp4pa::kernels_test

@@ -1,0 +1,77 @@
+// The words of kernels/ on the host: as cuda/words.cuh and hip/words.hpp, with the threads of fibers.hpp. Who includes it says
+// what the namespace is, how wide a warp is, and in which order threads take their turns.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "api/backend.hpp"
+#include "core/macros.hpp"
+#include "tests/kernels/fibers.hpp"
+
+#if !defined(FP4PA_GPU) || !defined(FP4PA_TEST_LANES) || !defined(FP4PA_TEST_TURN)
+#error "define FP4PA_GPU, FP4PA_TEST_LANES and FP4PA_TEST_TURN"
+#endif
+
+#define FP4PA_DEVICE
+#define FP4PA_SHARED static
+#define FP4PA_DYNAMIC_SHARED(type, name) type* const name = reinterpret_cast<type*>(dynamic_shared.data())
+#define FP4PA_KERNEL(name, threads, ...) void name(const __VA_ARGS__)
+
+namespace fp4pa::FP4PA_GPU {
+
+using Error = int;
+using Stream = void*;
+
+inline constexpr int kLanes = FP4PA_TEST_LANES;
+
+struct Grid {
+  int x, y;
+};
+inline Grid current_block;
+inline std::vector<std::uint64_t> dynamic_shared;
+
+inline int thread_id() { return kernels_test::thread_id(); }
+inline int block_id() { return current_block.x; }
+inline int block_id_y() { return current_block.y; }
+inline void sync_warp() { kernels_test::sync_warp(); }
+inline void sync_block() { kernels_test::sync_block(); }
+
+inline void allow_dependents() {}
+
+inline Grid grid(std::int64_t blocks, std::int64_t blocks_y = 1) {
+  return {static_cast<int>(blocks), static_cast<int>(blocks_y)};
+}
+inline Status check(Error, const char*) noexcept { return Status::kOk; }
+
+template <class Args>
+Error launch(void (*kernel)(Args), Grid blocks, int threads, std::size_t shared_bytes, Stream, const Args& args) noexcept {
+  for (current_block.y = 0; current_block.y < blocks.y; ++current_block.y) {
+    for (current_block.x = 0; current_block.x < blocks.x; ++current_block.x) {
+      dynamic_shared.assign((shared_bytes + 7) / 8, ~std::uint64_t{0});  // NaN to floats
+      kernels_test::run_block(threads, kLanes, kernels_test::Turn::FP4PA_TEST_TURN, [&] { kernel(args); });
+    }
+  }
+  return 0;
+}
+template <class Args>
+Status launch(void (*kernel)(Args), Grid blocks, int threads, std::size_t shared_bytes, void* stream, const Args& args,
+              const char* doing) noexcept {
+  return check(launch(kernel, blocks, threads, shared_bytes, stream, args), doing);
+}
+inline Status clear(void* data, std::size_t bytes, void*, const char*) noexcept {
+  std::memset(data, 0, bytes);
+  return Status::kOk;
+}
+
+/// A small device: every kernel's loop over blocks goes round more than once.
+struct DeviceProperties {
+  int multiprocessors;
+};
+inline Status current_device(DeviceProperties* out) noexcept {
+  out->multiprocessors = 1;
+  return Status::kOk;
+}
+
+}  // namespace fp4pa::FP4PA_GPU

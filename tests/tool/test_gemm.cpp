@@ -1,0 +1,142 @@
+// Weights in files, the command `gemm` and its benchmark.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tests/tool/run_tool.hpp"
+#include "tests/tool/scratch.hpp"
+#include "tools/fp4pa/weight_file.hpp"
+
+using namespace fp4pa;
+using namespace fp4pa::tool;
+
+namespace {
+
+HostWeight some_weight(BlockFormat format, ScaleLayout layout, std::int64_t batch) {
+  HostWeight w;
+  w.shape.format = format;
+  w.shape.scale_layout = layout;
+  w.shape.rows = 33;
+  w.shape.cols = 50;
+  w.shape.batch = batch;
+  w.codes.resize(fp4_weight_code_bytes(format, 33, 50, batch));
+  w.scales.resize(fp4_weight_scale_bytes(format, layout, 33, 50, batch));
+  for (std::size_t i = 0; i < w.codes.size(); ++i) w.codes[i] = static_cast<std::byte>(i * 37 + 1);
+  for (std::size_t i = 0; i < w.scales.size(); ++i) w.scales[i] = static_cast<std::byte>(i * 11 % 120);
+  if (format == BlockFormat::kNvfp4) {
+    for (std::int64_t b = 0; b < batch; ++b) w.global_scales.push_back(0.5f + static_cast<float>(b));
+  }
+  return w;
+}
+
+std::string refusal(const std::string& path, const std::string& name) {
+  try {
+    const safetensors::File file(path);
+    (void)load_weight(file, name);
+  } catch (const safetensors::Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("weight file: a round trip keeps every byte") {
+  const test::Scratch scratch;
+  for (const BlockFormat format : {BlockFormat::kMxfp4, BlockFormat::kNvfp4}) {
+    for (const ScaleLayout layout : {ScaleLayout::kLinear, ScaleLayout::kBlocked}) {
+      const HostWeight w = some_weight(format, layout, 2);
+      const std::string path = scratch.file("w.safetensors");
+      save_weight(path, "layer.0", w);
+      const safetensors::File file(path);
+      const HostWeight back = load_weight(file, "layer.0");
+      CHECK(back.codes == w.codes);
+      CHECK(back.scales == w.scales);
+      CHECK(back.global_scales == w.global_scales);
+      CHECK(back.shape.format == format);
+      CHECK(back.shape.scale_layout == layout);
+      CHECK(back.shape.rows == 33);
+      CHECK(back.shape.cols == 50);
+      CHECK(back.shape.batch == 2);
+      CHECK(reinterpret_cast<std::uintptr_t>(back.view().codes) % 16 == 0);
+    }
+  }
+}
+
+TEST_CASE("weight file: gpt-oss's and ModelOpt's forms are taken as they are") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("w.safetensors");
+  std::vector<std::byte> blocks(3 * 8 * 2 * 16), scales(3 * 8 * 2), codes(8 * 24), e4m3(8 * 3);
+  for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<std::byte>(i);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::byte>(5 * i);
+  const float scale_2 = 0.25f;
+  const auto scale_2_bytes = std::as_bytes(std::span(&scale_2, 1));
+  safetensors::write(path,
+                     {{"mlp.up_blocks", "U8", {3, 8, 2, 16}, blocks},
+                      {"mlp.up_scales", "U8", {3, 8, 2}, scales},
+                      {"q.weight", "U8", {8, 24}, codes},
+                      {"q.weight_scale", "F8_E4M3", {8, 3}, e4m3},
+                      {"q.weight_scale_2", "F32", {}, scale_2_bytes}},
+                     {});
+  const safetensors::File file(path);
+  const HostWeight up = load_weight(file, "mlp.up");
+  CHECK(up.shape.format == BlockFormat::kMxfp4);
+  CHECK(up.shape.batch == 3);
+  CHECK(up.shape.rows == 8);
+  CHECK(up.shape.cols == 64);
+  CHECK(up.codes == blocks);
+  const HostWeight q = load_weight(file, "q");
+  CHECK(q.shape.format == BlockFormat::kNvfp4);
+  CHECK(q.shape.rows == 8);
+  CHECK(q.shape.cols == 48);
+  CHECK(q.codes == codes);
+  CHECK(q.global_scales == std::vector<float>{0.25f});
+}
+
+TEST_CASE("weight file: what is wrong is named") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("w.safetensors");
+  std::vector<std::byte> bytes(64);
+  const float zero = 0.0f;
+  const auto zero_bytes = std::as_bytes(std::span(&zero, 1));
+  safetensors::write(path,
+                     {{"a_blocks", "U8", {1, 4, 16}, bytes},
+                      {"a_scales", "U8", {4, 1}, std::span(bytes).first(4)},
+                      {"b_blocks", "U8", {4, 16}, bytes},
+                      {"b_scales", "U8", {4}, std::span(bytes).first(4)},
+                      {"c_blocks", "U8", {1, 4, 16}, bytes},
+                      {"d.weight", "U8", {8, 8}, bytes},
+                      {"d.weight_scale", "U8", {8, 1}, std::span(bytes).first(8)},
+                      {"d.weight_scale_2", "F32", {1}, zero_bytes},
+                      {"e.codes", "U8", {64}, bytes}},
+                     {{"fp4pa.weight.e", R"({"format":"mxfp5","scale_layout":"linear","rows":1,"cols":1,"batch":1})"},
+                      {"fp4pa.weight.f", R"({"format":"mxfp4","scale_layout":"linear","rows":-1,"cols":1,"batch":1})"},
+                      {"fp4pa.weight.g", "no json"}});
+  CHECK(refusal(path, "a").find("tensor 'a_scales' is U8 [4,1]; allowed: U8 [1,4]") != std::string::npos);
+  CHECK(refusal(path, "b").find("allowed: U8 [(experts,) rows, groups, 16]") != std::string::npos);
+  CHECK(refusal(path, "c").find("no tensor 'c_scales'") != std::string::npos);
+  CHECK(refusal(path, "d").find("tensor 'd.weight_scale_2' has 0.000000; allowed: 2^-126 to 2^126") != std::string::npos);
+  CHECK(refusal(path, "e").find("format 'mxfp5'; allowed: mxfp4, nvfp4") != std::string::npos);
+  CHECK(refusal(path, "f").find("no positive integer 'rows'") != std::string::npos);
+  CHECK(refusal(path, "g").find("is no JSON object") != std::string::npos);
+  CHECK(refusal(path, "h").find("no FP4 weight 'h'") != std::string::npos);
+}
+
+TEST_CASE("cli: gemm says how close it came, saves and loads") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("w.safetensors");
+  const test::ToolRun made = test::run_tool("gemm --m 8 --n 96 --k 200 --format nvfp4 --json --save " + path);
+  REQUIRE(made.exit_code == 0);
+  const auto facts = nlohmann::json::parse(made.out);
+  CHECK(facts["correlation"].get<double>() > 0.99);
+  CHECK(facts["weight_bytes"].get<int>() == 96 * (13 * 8 + 13) + 4);
+  const test::ToolRun loaded = test::run_tool("gemm --m 8 --json --file " + path);
+  REQUIRE(loaded.exit_code == 0);
+  CHECK(nlohmann::json::parse(loaded.out)["relative_error"].get<double>() < 1e-5);
+  CHECK(test::run_tool("gemm --format mxfp8").err.find("unknown format 'mxfp8'; allowed: mxfp4, nvfp4") != std::string::npos);
+  CHECK(test::run_tool("gemm --m 0").exit_code == 2);
+  CHECK(test::run_tool("gemm --file " + path + " --weight other").exit_code == 3);
+  CHECK(test::run_tool("bench gemm --shape 3x64x64 --format mxfp4 --repeats 1 --warmup 0 --warm-caches --json -").exit_code == 0);
+  CHECK(test::run_tool("bench gemm --shape 3x64").err.find("'3x64' is not MxNxK") != std::string::npos);
+}

@@ -1,0 +1,173 @@
+// `fp4pa gemm`: a product of Gaussian matrices with the weight in FP4, beside the product of the unquantised ones.
+#include "fp4pa/gemm.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "core/formats/half.hpp"
+#include "reference/gemm.hpp"
+#include "tools/fp4pa/commands.hpp"
+#include "tools/fp4pa/device.hpp"
+#include "tools/fp4pa/exit_codes.hpp"
+#include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/weight_file.hpp"
+
+namespace fp4pa::tool {
+namespace {
+
+constexpr ActivationForm kAllForms[] = {ActivationForm::k16Bit, ActivationForm::kFp4};
+constexpr double kMostProducts = 4e9;  // of the double reference, a few seconds
+
+struct GemmOptions {
+  std::int64_t m = 16, n = 1024, k = 1024;
+  std::string format = "nvfp4", activations = "a16", scale_layout = "linear", scale_mode = "floor", backend, file, weight = "weight", save;
+  bool four_over_six = false, json = false;
+  int threads = 0;
+  unsigned seed = 1;
+};
+
+/// x in bf16, and as doubles.
+struct Activations {
+  std::vector<std::uint16_t> bits;
+  reference::Matrix values;
+};
+
+Activations gaussian(std::int64_t rows, std::int64_t cols, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Activations a{{}, {rows, cols, {}}};
+  for (std::int64_t i = 0; i < rows * cols; ++i) {
+    a.bits.push_back(core::f32_to_bf16(normal(random)));
+    a.values.at.push_back(core::bf16_to_f32(a.bits.back()));
+  }
+  return a;
+}
+
+struct Correlation {
+  double n = 0, x = 0, y = 0, xx = 0, yy = 0, xy = 0;
+  void add(double a, double b) {
+    n += 1;
+    x += a;
+    y += b;
+    xx += a * a;
+    yy += b * b;
+    xy += a * b;
+  }
+  [[nodiscard]] double pearson() const { return (n * xy - x * y) / std::sqrt((n * xx - x * x) * (n * yy - y * y)); }
+};
+
+HostWeight quantised(const GemmOptions& o, const Activations& w, const ExecDesc& exec) {
+  QuantizeConfig config;
+  config.format = parse_name<BlockFormat>(o.format, std::span(kAllBlockFormats).first(2), "format");
+  config.scale_layout = o.scale_layout == "blocked" ? ScaleLayout::kBlocked : parse_name<ScaleLayout>(o.scale_layout, kAllScaleLayouts, "scale layout");
+  config.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
+  config.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
+  HostWeight h;
+  h.codes.resize(fp4_weight_code_bytes(config.format, o.n, o.k));
+  h.scales.resize(fp4_weight_scale_bytes(config.format, config.scale_layout, o.n, o.k));
+  if (config.format == BlockFormat::kNvfp4) h.global_scales.resize(1);
+  check(fp4_quantize_weight(config, w.bits.data(), DType::kBF16, o.n, o.k, 1, h.codes.data(), h.scales.data(),
+                            h.global_scales.empty() ? nullptr : h.global_scales.data(), &h.shape, exec),
+        "fp4_quantize_weight");
+  return h;
+}
+
+void run(GemmOptions o) {
+  const auto device = make_device(o.backend);
+  const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
+  std::optional<Activations> original;  // of the weight; a file has none
+  HostWeight weight;
+  if (!o.file.empty()) {
+    const safetensors::File file(o.file);
+    weight = load_weight(file, o.weight);
+    if (weight.shape.batch != 1) {
+      throw Failure(Exit::kUsage, "weight '" + o.weight + "' is a batch of " + std::to_string(weight.shape.batch) + "; allowed: one weight");
+    }
+    o.n = weight.shape.rows;
+    o.k = weight.shape.cols;
+  }
+  if (static_cast<double>(o.m) * static_cast<double>(o.n) * static_cast<double>(o.k) > kMostProducts) {
+    throw Failure(Exit::kUsage, fmt::format("--m {} --n {} --k {}: the reference takes at most 4e9 products", o.m, o.n, o.k));
+  }
+  const Activations x = gaussian(o.m, o.k, o.seed);
+  if (o.file.empty()) {
+    original = gaussian(o.n, o.k, o.seed + 1);
+    weight = quantised(o, *original, exec);
+  }
+  if (!o.save.empty()) save_weight(o.save, o.weight, weight);
+
+  std::vector<float> out(static_cast<std::size_t>(o.m * o.n));
+  LinearArgs a;
+  a.weight = weight.view();
+  a.x = x.bits.data();
+  a.x_dtype = DType::kBF16;
+  a.out = out.data();
+  a.out_dtype = DType::kF32;
+  a.m = o.m;
+  a.activations = parse_name<ActivationForm>(o.activations, kAllForms, "activations");
+  a.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
+  a.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
+  check(fp4_linear_workspace(a, &a.workspace_bytes, exec), "fp4_linear_workspace");
+  const Buffer workspace = device->allocate(a.workspace_bytes);
+  a.workspace = workspace.data();
+  const double seconds = device->seconds([&] { check(fp4_linear(a, exec), "fp4_linear"); });
+
+  const reference::Matrix wanted = original ? original->values : reference::decode(a.weight);
+  Correlation correlation;
+  double error = 0, norm = 0;
+  for (std::int64_t i = 0; i < o.m; ++i) {
+    for (std::int64_t j = 0; j < o.n; ++j) {
+      const double want = reference::product(x.values, i, wanted, j).sum;
+      const double got = out[static_cast<std::size_t>(i * o.n + j)];
+      correlation.add(got, want);
+      error += (got - want) * (got - want);
+      norm += want * want;
+    }
+  }
+  const std::size_t bytes = weight.codes.size() + weight.scales.size() + 4 * weight.global_scales.size();
+  const double bf16_bytes = 2.0 * static_cast<double>(o.n * o.k);
+  const nlohmann::ordered_json facts{{"shape", fmt::format("{}x{}x{}", o.m, o.n, o.k)},
+                                     {"format", name_of(weight.shape.format)},
+                                     {"activations", name_of(a.activations)},
+                                     {"against", original ? "the product of the unquantised matrices" : "x times the file's weight, decoded"},
+                                     {"correlation", correlation.pearson()},
+                                     {"relative_error", std::sqrt(error / norm)},
+                                     {"weight_bytes", bytes},
+                                     {"of_bf16", static_cast<double>(bytes) / bf16_bytes},
+                                     {"ms", 1e3 * seconds}};
+  if (o.json) return print_json(facts);
+  for (const auto& [key, value] : facts.items()) {
+    fmt::print("{:<16} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+}
+
+}  // namespace
+
+void add_gemm(CLI::App& app) {
+  auto o = std::make_shared<GemmOptions>();
+  CLI::App* command = app.add_subcommand("gemm", "Multiply Gaussian matrices with the weight in FP4, and compare");
+  command->add_option("--m", o->m, "Rows of x")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--n", o->n, "Rows of the weight")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--k", o->k, "Columns of both")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--format", o->format, "mxfp4 or nvfp4")->capture_default_str();
+  command->add_option("--activations", o->activations, "a16 (bf16) or a4 (quantised too)")->capture_default_str();
+  command->add_option("--scale-layout", o->scale_layout, "linear or blocked")->capture_default_str();
+  command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4)")->capture_default_str();
+  command->add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
+  command->add_option("--file", o->file, "Take the weight from this safetensors file (its own, gpt-oss's or ModelOpt's form)");
+  command->add_option("--weight", o->weight, "The weight's name in --file and --save")->capture_default_str();
+  command->add_option("--save", o->save, "Write the quantised weight to this file");
+  command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
+  command->add_option("--threads", o->threads, "CPU threads; 0 is OpenMP's choice")->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", o->seed, "Of the random matrices")->capture_default_str();
+  command->add_flag("--json", o->json, "Print JSON");
+  command->footer(kExitCodeHelp);
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace fp4pa::tool
