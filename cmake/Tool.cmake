@@ -27,7 +27,13 @@ if(missing)
   return()
 endif()
 
+# `fp4pa info --kernels` prints the gates' table, wherever the tool is installed.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/perf/isa_gates.json")
+file(READ "${PROJECT_SOURCE_DIR}/perf/isa_gates.json" isa_gates)
+configure_file(tools/fp4pa/isa_gates.cpp.in "${PROJECT_BINARY_DIR}/isa_gates.cpp" @ONLY)
+
 add_library(fp4pa_tool_parts STATIC
+  "${PROJECT_BINARY_DIR}/isa_gates.cpp"
   tools/fp4pa/attend.cpp
   tools/fp4pa/attend_cache.cpp
   tools/fp4pa/attend_input.cpp
@@ -44,6 +50,7 @@ add_library(fp4pa_tool_parts STATIC
   tools/fp4pa/device_cpu.cpp
   tools/fp4pa/gemm.cpp
   tools/fp4pa/info.cpp
+  tools/fp4pa/info_kernels.cpp
   tools/fp4pa/json_output.cpp
   tools/fp4pa/mapped_file.cpp
   tools/fp4pa/paged_cache.cpp
@@ -58,9 +65,20 @@ target_link_libraries(fp4pa_tool_parts
   PUBLIC fp4pa_core fp4pa_static fp4pa_reference CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt
   PRIVATE fp4pa_flags OpenMP::OpenMP_CXX)
 
+if(FP4PA_BUILD_CUDA)
+  # The GPU's memory and clock, and the kernel that measures its read bandwidth.
+  add_library(fp4pa_tool_cuda OBJECT perf/gpu_bandwidth.cu)
+  target_include_directories(fp4pa_tool_cuda PRIVATE "${PROJECT_SOURCE_DIR}")
+  set_target_properties(fp4pa_tool_cuda PROPERTIES CUDA_ARCHITECTURES "${FP4PA_CUDA_ARCHITECTURES}" CUDA_STANDARD 17
+                        CUDA_RUNTIME_LIBRARY Static)
+  target_sources(fp4pa_tool_parts PRIVATE tools/fp4pa/device_cuda.cpp $<TARGET_OBJECTS:fp4pa_tool_cuda>)
+  target_link_libraries(fp4pa_tool_parts PRIVATE CUDA::cudart_static)
+  target_compile_definitions(fp4pa_tool_parts PRIVATE FP4PA_HAVE_CUDA)
+endif()
+
 # These files hold CLI11 and JSON templates that run once per start: 13.4 s each at -O3 and 8.6 s at -O1 (g++ 12), and it is
 # them that a first `./run attend` waits for. The files that compute keep the build type's level.
-set(once_per_start main info attend quantize bench bench_append bench_bandwidth bench_compare bench_decode bench_quantize
+set(once_per_start main info info_kernels attend quantize bench bench_append bench_bandwidth bench_compare bench_decode bench_quantize
     bench_report json_output safetensors_read safetensors_write bench_dense bench_gemm weight_file)
 list(TRANSFORM once_per_start PREPEND "${PROJECT_SOURCE_DIR}/tools/fp4pa/")
 list(TRANSFORM once_per_start APPEND ".cpp")

@@ -77,6 +77,33 @@ HWY_INLINE void for_each_chunk(std::int32_t head_dim, F&& f) {
   for_each_range<Decode, false>(head_dim, [&](auto df, std::int32_t d, std::int32_t) HWY_ATTR { f(df, d); });
 }
 
+/// Calls f with the decoder of a format.
+template <class F>
+HWY_INLINE void with_decoder(KvFormat format, F&& f) {
+  switch (format) {
+    case KvFormat::kMxfp4:
+    case KvFormat::kNvfp4:
+    case KvFormat::kE8m0PerToken: return f(DecodeE2M1());
+    case KvFormat::kFp8E4m3:
+    case KvFormat::kMxfp8: return f(DecodeE4M3());
+    case KvFormat::kBf16: return f(DecodeBf16());
+    case KvFormat::kF16: return f(DecodeF16());
+  }
+}
+
+/// The order of decode-inl.h.
+inline void DecodeOrder(KvFormat format, std::int32_t head_dim, std::int32_t* order) {
+  with_decoder(format, [&](auto decoder) HWY_ATTR {
+    using Decode = decltype(decoder);
+    for_each_chunk<Decode>(head_dim, [&](auto df, std::int32_t d) HWY_ATTR {
+      constexpr std::int32_t kLanes = static_cast<std::int32_t>(hn::MaxLanes(df));
+      for (int j = 0; j < Decode::kParts; ++j) {
+        for (std::int32_t i = 0; i < kLanes; ++i) order[d + Decode::element(kLanes, i, j)] = d + j * kLanes + i;
+      }
+    });
+  });
+}
+
 /// Scales that a key's chunk is multiplied with, by format. kNone: nothing to do.
 enum class ChunkScale { kNone, kMxfp4, kNvfp4, kPerToken, kMxfp8 };
 

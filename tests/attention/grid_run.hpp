@@ -9,6 +9,9 @@
 
 namespace grid {
 
+/// DESIGN section 4, for a decode path: absolute, of every row's LSE.
+inline constexpr double kContractLseError = 1e-3;
+
 /// What came of one configuration.
 struct Outcome {
   std::string failure;       ///< empty, or what went wrong other than an error that is too large

@@ -242,6 +242,33 @@ TEST_CASE("adversarial scores: one that dominates, all equal, huge and tiny") {
   }
 }
 
+TEST_CASE("LSE keeps its bound whatever the softmax scale") {
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken}) {
+    for (const bool largest_codes : {false, true}) {
+      for (const float scale : {0.088f, 0.2f, 0.5f, 1.0f, 2.0f}) {
+        Spec spec;
+        spec.k = format;
+        spec.v = KvFormat::kBf16;
+        spec.head_dim = 128;
+        spec.group_heads = 4;
+        spec.sequences = {{4, 400, 0}};
+        Scene s(spec);
+        s.config.sm_scale = scale;
+        for (std::int32_t t = 0; largest_codes && t < 400; ++t) {
+          for (std::int32_t h = 0; h < 2; ++h) {
+            for (std::int32_t i = 0; i < 64; ++i) s.codes(false, 0, t, h)[i] |= 0x77;  // 6 or -6
+          }
+        }
+        REQUIRE(s.run() == Status::kOk);
+        const Scene::Error error = s.error();
+        INFO(std::string(name_of(format)), " scale ", scale, " largest codes ", largest_codes);
+        CHECK(error.o <= 2e-4);
+        CHECK(error.lse <= 1e-3);
+      }
+    }
+  }
+}
+
 TEST_CASE("a query with outlier elements stays within the contract") {
   // A few channels of real queries are an order of magnitude larger than the rest. Here they meet only zeros, so that
   // whatever error appears is the rounding of the other elements against the largest one.

@@ -120,6 +120,37 @@ TEST_CASE("cli: info is JSON with the back ends and what the formats cost") {
   CHECK(mxfp4.at("bits_per_element") == 4.25);
 }
 
+TEST_CASE("cli: info --kernels has a row with a reason for every kernel of the gates") {
+  const test::ToolRun run = run_tool("info --kernels --json");
+  REQUIRE(run.exit_code == 0);
+  const nlohmann::json gates = nlohmann::json::parse(run.out);
+  REQUIRE(!gates.empty());
+  const std::string text = run_tool("info --kernels").out;
+  for (const auto& [architecture, rows] : gates.items()) {
+    CHECK(text.find(architecture) != std::string::npos);
+    for (const auto& [name, row] : rows.items()) {
+      INFO(architecture, ", ", name);
+      CHECK(text.find(name) != std::string::npos);
+      CHECK(!row.at("reason").get<std::string>().empty());
+      CHECK(row.at("registers").get<int>() > 0);
+    }
+  }
+}
+
+TEST_CASE("cli: bench prefill counts the operations of the visible pairs") {
+  const test::ToolRun run =
+      run_tool("bench prefill --kv-len 64 --heads 4 --kv-heads 2 --head-dim 64 --format mxfp4 --repeats 3 --warm-caches --json -");
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  const nlohmann::json document = nlohmann::json::parse(run.out);
+  const nlohmann::json& result = document.at("results").at(0);
+  CHECK(result.at("bench") == "prefill");
+  CHECK(result.at("config").at("q_len") == 64);
+  const double operations = 4.0 * (64 * 65 / 2) * 64 * 4;
+  const double seconds = 1e-3 * result.at("ms").at("median").get<double>();
+  CHECK(result.at("tflops").get<double>() == doctest::Approx(1e-12 * operations / seconds));
+}
+
 TEST_CASE("cli: bench compare matches configurations and judges them") {
   const test::Scratch scratch;
   std::ofstream(scratch.file("a")) << bench_file(2.0);

@@ -28,7 +28,7 @@ Spread measure(Device& device, const BenchOptions& options, const std::function<
 }
 
 void add_bench_options(CLI::App& command, BenchOptions& o) {
-  command.add_option("--backend", o.backend, "Back end by name; see `fp4pa info`");
+  command.add_option("--backend,--device", o.backend, "Back end by name; see `fp4pa info`");
   command.add_option("--threads", o.threads, "CPU threads, a list: 1,2")->capture_default_str();
   command.add_option("--repeats", o.repeats, "Timed runs of each configuration")
       ->check(CLI::PositiveNumber)
@@ -46,6 +46,7 @@ void add_bench(CLI::App& app) {
   bench->require_subcommand(1);
   add_bench_bandwidth(*bench);
   add_bench_decode(*bench);
+  add_bench_prefill(*bench);
   add_bench_append(*bench);
   add_bench_quantize(*bench);
   add_bench_gemm(*bench);

@@ -67,6 +67,7 @@ class BenchReport {
 
 void add_bench_bandwidth(CLI::App& bench);
 void add_bench_decode(CLI::App& bench);
+void add_bench_prefill(CLI::App& bench);
 void add_bench_append(CLI::App& bench);
 void add_bench_quantize(CLI::App& bench);
 void add_bench_gemm(CLI::App& bench);

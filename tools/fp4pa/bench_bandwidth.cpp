@@ -41,7 +41,7 @@ void bandwidth(const BandwidthOptions& o) {
 void add_bench_bandwidth(CLI::App& bench) {
   auto o = std::make_shared<BandwidthOptions>();
   CLI::App* command = bench.add_subcommand("bandwidth", "Measured read bandwidth of the device's memory");
-  command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
+  command->add_option("--backend,--device", o->backend, "Back end by name; see `fp4pa info`");
   command->add_option("--threads", o->threads, "CPU threads, a list")->capture_default_str();
   command->add_option("--repeats", o->repeats, "Runs")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_flag("--json", o->json, "Print JSON");

@@ -1,4 +1,5 @@
-// `fp4pa bench decode`: one step of decoding (or a few query tokens) over long caches, against the memory's bandwidth.
+// `fp4pa bench decode`: one step of decoding (or a few query tokens) over long caches, against the memory's bandwidth; and
+// `fp4pa bench prefill`: as many queries as keys, causal, in TFLOPS.
 //
 // Codes and scales are random bytes, not appended tokens: decoding takes the same time whatever they say, and filling
 // gigabytes through append does not. Pages are scattered over the pool unless asked otherwise.
@@ -48,6 +49,8 @@ class DecodeCase {
   /// Plans for `threads` and returns the work to be timed.
   [[nodiscard]] std::function<void()> prepare(Device& device, int threads);
   [[nodiscard]] double bytes() const;
+  /// Of both products over the (query, key) pairs that are visible; a multiplication and an addition are two.
+  [[nodiscard]] double operations() const;
   [[nodiscard]] const AttentionPlan& plan() const { return plan_; }
 
  private:
@@ -166,11 +169,21 @@ double DecodeCase::bytes() const {
   return per_sequence * config_.max_batch;
 }
 
-BenchResult decode_once(Device& device, const DecodeOptions& o, DecodeCase& decode, const Formats& formats,
-                        int page_size, int threads) {
+double DecodeCase::operations() const {
+  // Query i of q_len stands at key kv_len - q_len + i and sees the keys up to it, within the sliding window.
+  double pairs = 0.0;
+  for (std::int32_t i = 0; i < config_.max_q_len; ++i) {
+    const std::int32_t keys = std::max(0, config_.max_kv_len - config_.max_q_len + i + 1);
+    pairs += config_.sliding_window == 0 ? keys : std::min(keys, config_.sliding_window);
+  }
+  return 4.0 * pairs * config_.cache.head_dim * config_.num_q_heads * config_.max_batch;
+}
+
+BenchResult measure_once(const char* name, Device& device, const DecodeOptions& o, DecodeCase& decode,
+                         const Formats& formats, int page_size, int threads) {
   const auto work = decode.prepare(device, threads);
   BenchResult r;
-  r.bench = "decode";
+  r.bench = name;
   r.time = measure(device, o.common, work);
   r.bytes = decode.bytes();
   r.config = {{"format", formats.label},
@@ -191,6 +204,7 @@ BenchResult decode_once(Device& device, const DecodeOptions& o, DecodeCase& deco
               {"split_tokens", o.splits},
               {"dtype", o.dtype},
               {"backend", decode.plan().backend()}};
+  r.figures["tflops"] = 1e-12 * decode.operations() / r.time.median;
   r.figures["Mtoken_heads_per_s"] = 1e-6 * o.batch * static_cast<double>(o.kv_len) * o.kv_heads / r.time.median;
   r.figures["vs_bf16"] = nullptr;
   return r;
@@ -209,7 +223,7 @@ void relate_to_bf16(std::vector<BenchResult>& results) {
   }
 }
 
-void decode(const DecodeOptions& o) {
+void bench(const char* name, const DecodeOptions& o) {
   if (o.heads % o.kv_heads != 0) {
     throw Failure(Exit::kUsage, fmt::format("--heads {} is not a multiple of --kv-heads {}", o.heads, o.kv_heads));
   }
@@ -230,29 +244,22 @@ void decode(const DecodeOptions& o) {
         const Formats pair = parse_formats(text);
         DecodeCase decode_case(*device, o, pair, page_size);
         for (const int t : threads) {
-          progress.step(fmt::format("decode {} page {} threads {}", text, page_size, t));
-          report.add(decode_once(*device, o, decode_case, pair, page_size, t));
+          progress.step(fmt::format("{} {} page {} threads {}", name, text, page_size, t));
+          report.add(measure_once(name, *device, o, decode_case, pair, page_size, t));
         }
       }
     }
   }
   relate_to_bf16(report.results());
-  report.finish({"format", "page_size", "threads"}, {"Mtoken_heads_per_s", "vs_bf16"});
+  report.finish({"format", "page_size", "threads"}, {"tflops", "Mtoken_heads_per_s", "vs_bf16"});
 }
 
-}  // namespace
-
-void add_bench_decode(CLI::App& bench) {
-  auto o = std::make_shared<DecodeOptions>();
-  CLI::App* command = bench.add_subcommand("decode", "Decode attention over a long paged cache");
+void add_options(CLI::App* command, const std::shared_ptr<DecodeOptions>& o) {
   command->add_option("--batch", o->batch, "Sequences")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--heads", o->heads, "Query heads")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--kv-heads", o->kv_heads, "KV heads")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--head-dim", o->head_dim, "Head size")->capture_default_str();
   command->add_option("--kv-len", o->kv_len, "Tokens of each sequence")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_option("--q-len", o->q_len, "Query tokens of each sequence")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--page-size", o->page_sizes, "Tokens of a page, a list")->capture_default_str();
@@ -269,7 +276,31 @@ void add_bench_decode(CLI::App& bench) {
   command->add_flag(
       "--shuffle", [](std::int64_t) {}, "Scatter the pages (the default)");
   add_bench_options(*command, o->common);
-  command->callback([o] { decode(*o); });
+}
+
+}  // namespace
+
+void add_bench_decode(CLI::App& parent) {
+  auto o = std::make_shared<DecodeOptions>();
+  CLI::App* command = parent.add_subcommand("decode", "Decode attention over a long paged cache");
+  command->add_option("--q-len", o->q_len, "Query tokens of each sequence")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  add_options(command, o);
+  command->callback([o] { bench("decode", *o); });
+}
+
+void add_bench_prefill(CLI::App& parent) {
+  auto o = std::make_shared<DecodeOptions>();
+  o->batch = 1;
+  o->kv_len = 8192;
+  o->page_sizes = "64";
+  CLI::App* command = parent.add_subcommand("prefill", "Causal attention of a whole prompt over its paged cache");
+  add_options(command, o);
+  command->callback([o] {
+    o->q_len = o->kv_len;
+    bench("prefill", *o);
+  });
 }
 
 }  // namespace fp4pa::tool

@@ -6,6 +6,7 @@
 
 #include "fp4pa/backends.hpp"
 #include "tools/fp4pa/device_cpu.hpp"
+#include "tools/fp4pa/device_cuda.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 
 namespace fp4pa::tool {
@@ -25,6 +26,9 @@ std::unique_ptr<Device> make_device(const std::string& backend) {
     }
     const std::string name = info.name;
     if (name == "cpu" || name.rfind("cpu-", 0) == 0 || name.rfind("emulator-", 0) == 0) return make_cpu_device();
+#ifdef FP4PA_HAVE_CUDA
+    if (name == "cuda") return make_cuda_device();
+#endif
     throw Failure(Exit::kBackendUnavailable, "this tool has no memory or clock for back end '" + name + "' yet");
   }
   throw Failure(Exit::kBackendUnavailable, "unknown back end '" + wanted + "'; this build has: " + names);

@@ -10,6 +10,7 @@
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/cpu_identity.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
+#include "tools/fp4pa/info_kernels.hpp"
 #include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/table.hpp"
 
@@ -19,6 +20,7 @@ namespace {
 struct InfoOptions {
   bool json = false;
   int head_dim = 128;
+  bool kernels = false;
 };
 
 std::vector<BackendInfo> backends() {
@@ -93,7 +95,11 @@ void add_info(CLI::App& app) {
   command->add_flag("--json", options->json, "Print JSON");
   command->add_option("--head-dim", options->head_dim, "Head size that the formats' costs are for")
       ->check(CLI::Range(32, 256));
-  command->callback([options] { options->json ? print_as_json(*options) : print_as_text(*options); });
+  command->add_flag("--kernels", options->kernels, "The GPU kernels' machine code instead: registers, spills, inner loops");
+  command->callback([options] {
+    if (options->kernels) return print_kernels(options->json);
+    options->json ? print_as_json(*options) : print_as_text(*options);
+  });
 }
 
 }  // namespace fp4pa::tool

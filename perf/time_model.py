@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""The written model of docs/time_model.md: time of a tile of keys, resource by resource, and which one rules.
+
+A model, not a measurement: bytes and shared-memory traffic follow from the formats and the tile; matrix instructions and issue
+slots are those of the inner loop in perf/isa_gates.json, rarely taken ways included, so the latter are an upper bound.
+
+  time_model.py    prints the tables
+"""
+import json
+import os
+import re
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+KEY_BYTES = {"mxfp4": 68, "nvfp4": 72, "fp8_e4m3": 128, "bf16": 256}  # codes and scales of one row of K (or V)
+
+
+class Device:
+    """Rates of one multiprocessor (compute unit) a clock. `matrix`: FLOP by kind; `issue`: instructions; `shared`:
+    bytes; `exp`: exponentials."""
+
+    def __init__(self, name, arch, units, ghz, gb_s, matrix, issue=4, shared=128, exp=16):
+        self.name, self.arch, self.units, self.ghz, self.gb_s = name, arch, units, ghz, gb_s
+        self.matrix, self.issue, self.shared, self.exp = matrix, issue, shared, exp
+
+    @property
+    def bytes_per_clock(self):
+        return self.gb_s / self.ghz / self.units
+
+
+# SM120: published dense rates of three cards agree on 2048 FLOP a clock and multiprocessor for mxf8f6f4 (993 TFLOPS on the RTX
+# 5090 at 2.85 GHz, 256 on GB10 at 2.6), twice that for mxf4nvf4, a quarter for 16-bit operands. Counts of multiprocessors and
+# bandwidths are the makers' data sheets. H200: 637 TFLOPS of mma.sync and 4.55 TB/s, both measured. MI355X: 8 TB/s, 10 PFLOPS
+# FP4; an instruction with an FP8 operand takes 32 clocks, one without 16; a vector instruction of 64 lanes holds one of the four
+# SIMDs of 16 for four clocks (scalar ones issue beside them and are counted all the same).
+SM120 = {"f8f6f4": 2048, "f4": 4096, "f16": 512}
+DEVICES = [
+    Device("RTX 5090", "sm_120", 170, 2.85, 1792, SM120),
+    Device("RTX 5070 Ti", "sm_120", 70, 2.7, 896, SM120),
+    Device("GB10", "sm_120", 48, 2.6, 273, SM120),
+    Device("MI355X", "gfx950", 256, 2.4, 8000, {"f8f6f4": 8192, "f4": 16384, "f16": 4096}, issue=1),
+    Device("H200", "sm_90", 132, 1.98, 4550, {"f16": 637e3 / 132 / 1.98}),
+]
+
+
+class Kernel:
+    """An instance. `keys`: of a tile; `rows`: query rows computed on it (padding included); `warps`: that share a tile.
+    """
+
+    def __init__(self, title, arch, instance, fmt, keys, rows, warps, prefill=False):
+        self.title, self.arch, self.instance, self.fmt = title, arch, instance, fmt
+        self.keys, self.rows, self.warps, self.prefill = keys, rows, warps, prefill
+
+
+KERNELS = [
+    Kernel("decode, native QK and PV", "sm_120", "decode(Mxfp4, Mxfp4Tokens, 128, 1, 4, 3, 3)", "mxfp4", 32, 8, 1),
+    Kernel("decode, native QK", "sm_120", "decode(Mxfp4, Mxfp4, 128, 1, 4, 3, 3)", "mxfp4", 32, 8, 1),
+    Kernel("decode, native QK", "sm_120", "decode(Nvfp4, Nvfp4, 128, 1, 4, 3, 3)", "nvfp4", 32, 8, 1),
+    Kernel("prefill, native", "sm_120", "prefill(Mxfp4, Mxfp4Tokens, 128, 32)", "mxfp4", 32, 64, 4, prefill=True),
+    Kernel("decode, native QK and PV", "gfx950", "native(Mxfp4, Mxfp4Tokens, 128, 3)", "mxfp4", 128, 16, 1),
+    Kernel("decode, native QK", "gfx950", "native(Mxfp4, Mxfp4, 128, 3)", "mxfp4", 128, 16, 1),
+    Kernel("decode in registers", "gfx950", "decode(Nvfp4, Nvfp4, 128, 4, 32, 2)", "nvfp4", 32, 16, 1),
+    Kernel("prefill, native", "gfx950", "native_prefill(Mxfp4, Mxfp4Tokens, 128)", "mxfp4", 128, 64, 4, prefill=True),
+    Kernel("decode in registers", "sm_90", "decode(Mxfp4, Mxfp4, 128, 1, 4, 3, 3)", "mxfp4", 32, 8, 1),
+    Kernel("decode in registers", "sm_90", "decode(Nvfp4, Nvfp4, 128, 1, 4, 3, 3)", "nvfp4", 32, 8, 1),
+    Kernel("decode in registers", "sm_90", "decode(Fp8, Fp8, 128, 1, 4, 2, 3)", "fp8_e4m3", 32, 8, 1),
+    Kernel("decode", "sm_90", "decode(Bf16, Bf16, 128, 1, 6, 1, 2)", "bf16", 32, 8, 1),
+]
+
+
+def matrix_clocks(device, mnemonic):
+    """Clocks of a multiprocessor's matrix cores for one instruction."""
+    for pattern, flop, kind in ((r"HMMA\.16816", 4096, "f16"), (r"QMMA\.SF\.16832", 8192, "f8f6f4"), (r"OMMA\.SF\.16864", 16384, "f4"),
+                                (r"v_mfma_scale_f32_16x16x128", 65536, "f8f6f4"), (r"v_mfma_f32_16x16x32", 16384, "f16")):
+        if re.match(pattern, mnemonic):
+            return flop / device.matrix[kind]
+    raise SystemExit(f"time_model: no rate is known of {mnemonic}")
+
+
+def tile(device, kernel, gates):
+    """Clocks of one multiprocessor for one tile, by resource."""
+    size = 2 * kernel.keys * KEY_BYTES[kernel.fmt]
+    row = gates[kernel.arch][kernel.instance]
+    clocks = {
+        "memory": size / device.bytes_per_clock,
+        "matrix": sum(n * kernel.warps * matrix_clocks(device, m) for m, n in row["matrix"].items()),
+        # Staged once, read by every warp that shares the tile.
+        "shared": (1 + kernel.warps) * size / device.shared,
+        "exp": kernel.keys * kernel.rows / device.exp,
+    }
+    # Every warp runs the loop once for the tile.
+    clocks["issue"] = row["loop_instructions"] * kernel.warps / device.issue
+    return size, clocks
+
+
+def main():
+    with open(os.path.join(ROOT, "perf", "isa_gates.json"), encoding="utf-8") as text:
+        gates = json.load(text)
+    for device in DEVICES:
+        print(f"{device.name} ({device.arch}, {device.units} units at {device.ghz} GHz, {device.gb_s} GB/s: "
+              f"{device.bytes_per_clock:.1f} B a clock and unit)\n")
+        print("| kernel | format | keys x rows | bytes | memory | matrix | shared | exp | issue | rules | share |\n"
+              "|---|---|---|---|---|---|---|---|---|---|---|")
+        for kernel in KERNELS:
+            if kernel.arch != device.arch:
+                continue
+            if kernel.instance not in gates.get(kernel.arch, {}):
+                print(f"| {kernel.title} | {kernel.fmt} | not in perf/isa_gates.json: {kernel.instance} |")
+                continue
+            size, clocks = tile(device, kernel, gates)
+            known = dict(clocks)
+            if kernel.prefill:
+                del known["memory"]  # the second-level cache serves the other query tiles and heads
+            rules = max(known, key=known.get)
+            bar = "matrix" if kernel.prefill else "memory"
+            share = 100 * clocks[bar] / known[rules]
+            cells = [f"{clocks[k]:.0f}" for k in ("memory", "matrix", "shared", "exp", "issue")]
+            print(f"| {kernel.title} | {kernel.fmt} | {kernel.keys} x {kernel.rows} | {size} | " + " | ".join(cells) +
+                  f" | {rules} | {share:.0f} % of {bar} |")
+        print()
+
+
+if __name__ == "__main__":
+    main()
