@@ -85,8 +85,9 @@ struct TileDecoder {
       for (int first = 0; first < kTileKeys * kChunks; first += kThreads) {
         const int i = first + thread;
         if (kTileKeys * kChunks % kThreads != 0 && i >= kTileKeys * kChunks) continue;
-        const int row = i / kChunks;
-        const int chunk = i % kChunks;
+        // Neighbouring lanes take neighbouring rows: the swizzle spreads rows over the banks, and not a row's decoded chunks.
+        const int row = i % kTileKeys;
+        const int chunk = i / kTileKeys;
         std::uint32_t codes[4];
         exec.load_shared_16(lane, chunk_offset(row_offset(from, row, kPitch), chunk), codes);
         Chunk out[kPerChunk];
