@@ -117,7 +117,7 @@ template <class Shape>
     if (taken.exact_head_dim && !candidate->exact_head_dim) continue;
     // Least time for the passes over the keys; then fewest idle rows. Where warps divide the rows, every warp waits for keys that
     // one block alone brings in: measured at 4.5 passes of warps that divide the keys, with a few dozen rows.
-    const auto cost = [&](const SimtConfig& i) { return passes(i, c) * (core::divides_rows(i) ? 4 : 1); };
+    const auto cost = [&](const SimtConfig& x) { return passes(x, c) * (core::divides_rows(x) ? 4 : 1); };
     const bool better = cost(*candidate) < cost(taken) ||
                         (cost(*candidate) == cost(taken) && rows_of(*candidate) < rows_of(taken));
     if (better) best = i;

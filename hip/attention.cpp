@@ -61,11 +61,19 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
-  int instance = select_instance(config, device.architecture == kGfx950);
+  const bool native = device.architecture == kGfx950 && config.matrix_path != MatrixPath::kDecode;
+  int instance = select_instance(config, native);
   // Native instances are the ones with large tiles: where a runtime offers too little for one, another decodes.
   if (instance >= 0 && is_native(kInstances[instance]) &&
       launch_of(instance, config, device.shared_bytes).layout.bytes > device.shared_bytes) {
     instance = select_instance(config, false);
+  }
+  if (config.matrix_path == MatrixPath::kNative && (instance < 0 || !is_native(kInstances[instance]))) {
+    return api::fail(Status::kUnsupportedFormat,
+                     "matrix_path is native, and this device has no such kernel for %s keys with %s values scaled along %s at "
+                     "head_dim %d%s; allowed: auto, decode",
+                     name_of(config.cache.k.format), name_of(config.cache.v.format), name_of(config.cache.v.scale_axis),
+                     config.cache.head_dim, config.two_tier ? " with a recent tier" : "");
   }
   if (instance < 0) {
     return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
