@@ -114,7 +114,7 @@ enum {
 /* How FP4 reaches the matrix cores of a GPU that can multiply it as it lies in the cache, its block scales included. */
 typedef int32_t fp4pa_matrix_path;
 enum {
-  FP4PA_MATRIX_AUTO = 0,   /* native where there is such a kernel and it does not read the cache more often; both are as accurate */
+  FP4PA_MATRIX_AUTO = 0,   /* native where there is such a kernel and it does not read the cache more often */
   FP4PA_MATRIX_NATIVE = 1, /* as it lies in the cache; a plan refuses what has no such kernel */
   FP4PA_MATRIX_DECODE = 2  /* decoded in registers, as CPUs and other GPUs always do */
 };

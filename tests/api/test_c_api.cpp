@@ -60,7 +60,7 @@ TEST_CASE("C: the layout of the published structs does not move") {
   CHECK(sizeof(fp4pa_exec) == 32);
   CHECK(sizeof(fp4pa_backend_info) == 32);
   CHECK(sizeof(fp4pa_quantize_config) == 32);
-  CHECK(sizeof(fp4pa_attention_config) == 120);
+  CHECK(sizeof(fp4pa_attention_config) == 128);
   CHECK(sizeof(fp4pa_attention_args) == 176);
   CHECK(offsetof(fp4pa_cache, num_pages) == 296);
   CHECK(offsetof(fp4pa_attention_config, backend) == 112);

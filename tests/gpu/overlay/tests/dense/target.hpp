@@ -11,12 +11,15 @@ struct Target {
   double rounded_bound;
   bool sums_alike;
   double score_steps;
+  bool exact_weight;
 };
 
 // bf16 probabilities everywhere but with NVFP4 values; f16 queries hold what these tests give them. Scaled keys are summed
 // 32 dims at a time and plain E4M3 across the row, so that sums of the same products may round differently.
 // An E8M0 scale of keys is read with a stray last bit (backends/sm80/convert.hpp), once a block of 32 dims, so that a
-// score may be two last places off.
-inline constexpr Target kTargets[] = {{fp4pa::gpu_test::kBackendName, 8e-3, 8e-3, false, 2.0}};
+// score may be two last places off. A row's factor is multiplied in with the subtraction of its maximum, rounded once where the
+// maximum was rounded before: 2^(score - maximum) of the only key misses 1 by half a last place of the score. And P times V's
+// scale is f16 relative to the largest scale seen, so that another scale may round small probabilities elsewhere.
+inline constexpr Target kTargets[] = {{fp4pa::gpu_test::kBackendName, 8e-3, 8e-3, false, 2.0, false}};
 
 }  // namespace dense_test
