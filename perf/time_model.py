@@ -52,9 +52,9 @@ class Kernel:
 
 
 KERNELS = [
-    Kernel("decode, native QK and PV", "sm_120", "decode(Mxfp4, Mxfp4Tokens, 128, 1, 4, 3, 3)", "mxfp4", 32, 8, 1),
-    Kernel("decode, native QK", "sm_120", "decode(Mxfp4, Mxfp4, 128, 1, 4, 3, 3)", "mxfp4", 32, 8, 1),
-    Kernel("decode, native QK", "sm_120", "decode(Nvfp4, Nvfp4, 128, 1, 4, 3, 3)", "nvfp4", 32, 8, 1),
+    Kernel("decode, native QK and PV", "sm_120", "decode(Mxfp4, Mxfp4Tokens, 128, 1, 4, 2, 2)", "mxfp4", 32, 8, 1),
+    Kernel("decode, native QK", "sm_120", "decode(Mxfp4, Mxfp4, 128, 1, 4, 2, 2)", "mxfp4", 32, 8, 1),
+    Kernel("decode, native QK", "sm_120", "decode(Nvfp4, Nvfp4, 128, 1, 4, 2, 2)", "nvfp4", 32, 8, 1),
     Kernel("prefill, native", "sm_120", "prefill(Mxfp4, Mxfp4Tokens, 128, 32)", "mxfp4", 32, 64, 4, prefill=True),
     Kernel("decode, native QK and PV", "gfx950", "native(Mxfp4, Mxfp4Tokens, 128, 3)", "mxfp4", 128, 16, 1),
     Kernel("decode, native QK", "gfx950", "native(Mxfp4, Mxfp4, 128, 3)", "mxfp4", 128, 16, 1),
