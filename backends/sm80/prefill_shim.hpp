@@ -94,14 +94,17 @@ struct PrefillShim {
   template <KvKind kKind, class Stream, class Scores>
   FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query, const PerLane<QueryRegisters>&,
                                  int terms, Scores& scores) {
+    // Values as well, so that one barrier serves both; the last tile's are read by nobody after the stream's wait.
     const core::TileLayout layout = stream.layout();
-    std::uint32_t keys = stream.tile_offset();
     if constexpr (needs_decoding(kKind)) {
-      keys = stream.behind_stages();
-      TileDecoder<kKind, Exec, kHeadDim, kTileKeys, kThreads>::run(
-          exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch}, keys);
-      exec.block_barrier();
+      decode<kKind>(exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch}, key_operands(stream));
     }
+    if constexpr (needs_decoding(kValueKind)) {
+      decode<kValueKind>(exec, stream.tile_offset() + layout.v_codes,
+                         {stream.tile_offset() + layout.v_scales, layout.v_scale_pitch}, value_operands(stream));
+    }
+    if constexpr (needs_decoding(kKind) || needs_decoding(kValueKind)) exec.block_barrier();
+    const std::uint32_t keys = key_operands(stream);
     exec.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < kTileKeys / 8 * kRowTiles * 4; ++i) scores[lane][i / (kRowTiles * 4)][i / 4 % kRowTiles][i % 4] = 0.0f;
@@ -113,14 +116,7 @@ struct PrefillShim {
   template <KvKind kKind, class Backend, class Stream, class Scores>
   FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                          typename Backend::Output& output) {
-    const core::TileLayout layout = stream.layout();
-    std::uint32_t values = stream.tile_offset() + layout.v_codes;
-    if constexpr (needs_decoding(kKind)) {
-      values = stream.behind_stages() + decoded_bytes(kConfig.k[0], kHeadDim, kTileKeys);
-      TileDecoder<kKind, Exec, kHeadDim, kTileKeys, kThreads>::run(
-          exec, stream.tile_offset() + layout.v_codes, {stream.tile_offset() + layout.v_scales, layout.v_scale_pitch}, values);
-      exec.block_barrier();
-    }
+    const std::uint32_t values = value_operands(stream);
     constexpr int kRaise = decodes_to_bf16(kKind) ? 0 : kProbabilityLog2;
     constexpr int kDecodedLog2 = kKind == KvKind::kNvfp4 ? kNvfp4Log2 : 0;
     backend.set_unit(output, stream.segment().v.global(stream.kv_head()), -kDecodedLog2 - kRaise);
@@ -129,6 +125,25 @@ struct PrefillShim {
   }
 
  private:
+  static constexpr KvKind kValueKind = kConfig.v[0];
+
+  template <KvKind kKind>
+  FP4PA_FN static void decode(Exec& exec, std::uint32_t from, StagedScales scales, std::uint32_t to) {
+    TileDecoder<kKind, Exec, kHeadDim, kTileKeys, kThreads>::run(exec, from, scales, to);
+  }
+  /// Where a tile's operands lie: decoded behind the stages, keys first, or as staged.
+  template <class Stream>
+  FP4PA_FN static std::uint32_t key_operands(const Stream& stream) {
+    constexpr KvKind kKind = kConfig.k[0];
+    return needs_decoding(kKind) ? stream.behind_stages() : stream.tile_offset();
+  }
+  template <class Stream>
+  FP4PA_FN static std::uint32_t value_operands(const Stream& stream) {
+    constexpr int kKeyBytes = decoded_bytes(kConfig.k[0], kHeadDim, kTileKeys);
+    constexpr KvKind kKind = kValueKind;
+    return needs_decoding(kKind) ? stream.behind_stages() + kKeyBytes : stream.tile_offset() + stream.layout().v_codes;
+  }
+
   static constexpr int kRowChunks = core::power_of_two_at_least(kHeadDim / 8);  // pitch of a row of operands
   template <KvKind kKind>
   using Element = std::conditional_t<decodes_to_bf16(kKind), core::BF16, core::F16>;
