@@ -13,10 +13,4 @@ if(TARGET fp4pa_test_emulator)
   target_compile_options(fp4pa_test_emulator PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>)
   # Warps hand their turn on from thread to thread; beside a test that keeps all processors busy each hand-over waits for a slice.
   set_tests_properties(emulator PROPERTIES RUN_SERIAL TRUE TIMEOUT 1500)
-  if(FP4PA_SANITIZE)
-    # The grids would take an hour there; the machine itself is what a sanitizer has something to say about.
-    set_property(TEST emulator APPEND PROPERTY LABELS slow)
-    add_test(NAME emulator.machine COMMAND fp4pa_test_emulator "--source-file=*test_findings.cpp,*test_layers.cpp")
-    set_tests_properties(emulator.machine PROPERTIES LABELS emulator TIMEOUT 600)
-  endif()
 endif()
