@@ -28,7 +28,8 @@ double correlation(Spec s) {
   s.m = 128;
   s.n = 256;
   s.k = 1024;
-  Problem p(s, runnable_backends().front().c_str());
+  const std::string backend = runnable_backends().front();  // outlives the problem, which keeps its address
+  Problem p(s, backend.c_str());
   REQUIRE(p.run() == Status::kOk);
   std::vector<double> x(p.x.memory.bytes() / 2), w(p.w.memory.bytes() / 2), got, want;
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = p.x.at(i);
