@@ -139,7 +139,7 @@ TEST_CASE("mxfp8: a uniform scale of V scales O, bit for bit") {
       // An f16 probability next to one of 1 is rounded by 2^-25 of it where it is subnormal, by 2^-12 of itself elsewhere.
       INFO(std::string(target.backend), " ", std::string(name_of(decode)), " relative error ", scaled.relative());
       if (target.exact_weight) CHECK(wrong == 0);
-      CHECK(scaled.relative() <= 1e-6);
+      CHECK(scaled.relative() <= 2e-7);  // 4.4e-8 in the emulator
     }
   }
 }
