@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <type_traits>
 
+#include "backends/sm80/key_product.hpp"
 #include "backends/sm80/scale_form.hpp"
 #include "backends/sm80/tile_decode.hpp"
 #include "core/simt/query.hpp"
@@ -145,12 +147,22 @@ template <class ScaleForm = sm80::OperandScales>
   return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1])) : old_tier;
 }
 
+/// Operands that a query is the sum of, in the tier that needs most.
+[[nodiscard]] inline int terms_of(const AttentionConfig& c) {
+  const auto terms = [&](const KvCacheDesc& tier) {
+    return core::query_terms(c.q_dtype, c.cache.rotation, sm80::key_query_form(kind_of(tier.k)).bf16);
+  };
+  return c.two_tier ? std::max(terms(c.cache), terms(c.recent)) : terms(c.cache);
+}
+
 /// Shared memory of a block of `warps` warps. A warp's result is what SimtTileBackend::kResultBytes says: 16 x 8 accumulators
 /// an atom over 32 lanes, and two floats a row.
 template <class ScaleForm = sm80::OperandScales>
 [[nodiscard]] core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
   const int rows = i.row_tiles * atom_queries(i);
-  const int terms = i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0])) : 2;
+  const int terms = i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0]))
+                    : std::is_same_v<ScaleForm, sm80::OperandScales> ? terms_of(c)
+                                                                     : 2;
   return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes<ScaleForm>(i, c), (i.head_dim + 2) * rows * 4, terms);
 }
 

@@ -96,7 +96,7 @@ __device__ void merge_some_rows(const core::AttentionParams& p, MergeShared& s, 
       const float* const from = p.partial_output + static_cast<std::int64_t>(first + r) * p.head_dim + at % vectors * 4;
       const float correction = s.correction[r];
       float4 sum = {out[i].x * correction, out[i].y * correction, out[i].z * correction, out[i].w * correction};
-#pragma unroll 8
+#pragma unroll 4
       for (int part = 0; part < parts; ++part) {
         const std::int64_t at_slot = s.slot[part];
         const std::int64_t slot = at_slot >= 0 ? at_slot : ~at_slot;

@@ -147,10 +147,16 @@ class TileBackend {
       for (std::int32_t t = 0; t < kTileKeys; ++t) f(scores.data[r * kTileKeys + t], r, scores.first_key + t);
     }
   }
-  [[nodiscard]] RowVector row_max(const Scores& scores, const RowVector& before) const {
-    RowVector max;
-    ops_.row_max(scores.data, rows_, before.value, max.value);
-    return max;
+  [[nodiscard]] bool raise_max(const Scores& scores, RowVector& max, RowVector& correction) const {
+    RowVector next;
+    ops_.row_max(scores.data, rows_, max.value, next.value);
+    bool raised = false;
+    for (std::int32_t r = 0; r < rows_; ++r) {
+      correction.value[r] = core::rescale(max.value[r], next.value[r]);
+      raised = raised || next.value[r] != max.value[r];
+    }
+    max = next;
+    return raised;
   }
   void exp2_minus(Scores& scores, const RowVector& max) const { ops_.exp2_minus(scores.data, rows_, max.value); }
   void add_row_sums(const Scores& scores, RowVector& sum) const { ops_.add_row_sums(scores.data, rows_, sum.value); }

@@ -84,11 +84,11 @@ class WarpExec {
     }
   }
 
-  /// x, of which the compiler knows nothing any more.
+  /// x, of which the compiler knows nothing any more: a shuffle is not computed a second time to spare a register.
   template <class T>
   [[nodiscard]] __device__ __forceinline__ static T* opaque(T* x) {
-    asm volatile("" : "+l"(x));
-    return x;
+    const auto lane = static_cast<int>(threadIdx.x % kLanes);
+    return reinterpret_cast<T*>(__shfl_sync(kAll, reinterpret_cast<unsigned long long>(x), lane));
   }
 
   /// from + a * b.

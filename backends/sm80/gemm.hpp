@@ -25,30 +25,6 @@
 
 namespace fp4pa::sm80 {
 
-/// mask ? a : b, bit by bit: one instruction, which the compiler is kept from taking apart.
-__device__ __forceinline__ std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  std::uint32_t out;
-  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(out) : "r"(mask), "r"(a), "r"(b));
-  return out;
-#else
-  return (a & mask) | (b & ~mask);
-#endif
-}
-
-/// e2m1_to_f16 for where logic instructions are what there is too little of: shifts to the left can be done by the
-/// multiplier, and seven others are left.
-__device__ __forceinline__ void e2m1_to_f16_fma(std::uint32_t q, std::uint32_t (&out)[4]) {
-  constexpr std::uint32_t kSigns = 0x80808080u;
-  constexpr std::uint32_t kTop = 0x8e008e00u;
-  const std::uint32_t even = select_bits(kSigns, q << 4, q << 1);
-  const std::uint32_t odd = select_bits(kSigns, q, q >> 3);
-  out[0] = (even << 8) & kTop;
-  out[1] = (odd << 8) & kTop;
-  out[2] = even & kTop;
-  out[3] = odd & kTop;
-}
-
 /// Byte `index` of a word as an E8M0 scale: to the bit, but that 2^-127 becomes 0. 255 is infinity as it stands, and infinity
 /// times 0 makes it NaN.
 __device__ __forceinline__ float e8m0_exact(std::uint32_t word, int index) {
@@ -318,7 +294,7 @@ class GemmBlock {
       std::uint32_t pair[4][4];
 #pragma unroll
       for (int o = 0; o < 4; ++o) {
-        e2m1_to_f16_fma(words.value[o], pair[o]);
+        e2m1_to_f16(words.value[o], pair[o]);
         if constexpr (!kScaleSums) {
           const std::uint32_t factor = __byte_perm(chunk % 2 == 0 ? scale[o][0] : scale[o][1], 0, chunk < 2 ? 0x1010 : 0x3232);
 #pragma unroll

@@ -93,6 +93,8 @@ struct KeyProduct {
   using PerLane = typename E::template PerLane<T>;
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
+  /// Blocks of dims multiplied side by side, so that instructions that depend on each other do not follow each other.
+  static constexpr int kSides = kConfig.exact_head_dim && kBlocks % 2 == 0 && kRowTiles == 1 ? 2 : 1;
 
   template <KvKind kKind, class Stream, class Scores>
   FP4PA_FN static void multiply(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
@@ -105,7 +107,6 @@ struct KeyProduct {
     }
   }
 
- private:
   template <KvKind kKind, int kTerms, class Stream, class Scores>
   FP4PA_FN static void multiply_strips(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
                                        Scores& scores) {
@@ -115,6 +116,7 @@ struct KeyProduct {
     }
   }
 
+ private:
   /// Scales of the keys a lane holds in A, row g of octets 0 to 3, for two blocks of dims; see scale_form.hpp.
   struct Scales {
     std::uint32_t of[4][2];
@@ -160,96 +162,112 @@ struct KeyProduct {
       }
     });
 
+    // Sums of a side. Where no block has a scale of its own they go on from step to step.
+    PerLane<float[kSides][2][kRowTiles][4]> part;
+    if constexpr (!scales_blocks(kKind)) clear(exec, part);
     FP4PA_UNROLL
-    for (int block = 0; block < kBlocks; ++block) {
-      if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
+    for (int first = 0; first < kBlocks; first += kSides) {
+      if (!kConfig.exact_head_dim && first * core::kDimBlock >= stream.head_dim()) break;
       if constexpr (scales_blocks(kKind) || kKind == KvKind::kNvfp4) {
-        if (block % 2 == 0) load_scales<kKind>(exec, stream, strip, block, scales);
+        if (first % 2 == 0) load_scales<kKind>(exec, stream, strip, first, scales);
       }
-      PerLane<std::uint32_t[4][4]> pairs;  // [octet][pair]
+      PerLane<std::uint32_t[4][4]> pairs[kSides];  // [octet][pair]
       FP4PA_UNROLL
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-        PerLane<std::uint32_t[4]> words;
-        exec.template load_matrix<false>([&](Lane lane) { return chunk_offset(row[lane], block * kChunks + chunk); },
-                                         [&](Lane lane) -> auto& { return words[lane]; });
-        exec.each_lane([&](Lane lane) {
-          FP4PA_UNROLL
-          for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, false, pairs[lane][o]);
-        });
+      for (int side = 0; side < kSides; ++side) {
+        FP4PA_UNROLL
+        for (int chunk = 0; chunk < kChunks; ++chunk) {
+          PerLane<std::uint32_t[4]> words;
+          exec.template load_matrix<false>([&](Lane lane) { return chunk_offset(row[lane], (first + side) * kChunks + chunk); },
+                                           [&](Lane lane) -> auto& { return words[lane]; });
+          exec.each_lane([&](Lane lane) {
+            FP4PA_UNROLL
+            for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, false, pairs[side][lane][o]);
+          });
+        }
+        if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, first + side, pairs[side]);
       }
-      if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, block, pairs);
-
+      if constexpr (scales_blocks(kKind)) clear(exec, part);
+      multiply_blocks<Element, kTerms>(exec, stream, query, registers, first, pairs, part);
       if constexpr (scales_blocks(kKind)) {
-        PerLane<float[2][kRowTiles][4]> part;
         exec.each_lane([&](Lane lane) {
-          FP4PA_UNROLL
-          for (int i = 0; i < 2 * kRowTiles * 4; ++i) part[lane][i / (kRowTiles * 4)][i / 4 % kRowTiles][i % 4] = 0.0f;
-        });
-        multiply_block<Element, kTerms>(exec, stream, query, registers, block, pairs,
-                                [&](Lane lane, int m, int nt) -> auto& { return part[lane][m][nt]; });
-        exec.each_lane([&](Lane lane) {
-          FP4PA_UNROLL
-          for (int i = 0; i < 2 * kRowTiles * 4; ++i) {
-            const int m = i / (kRowTiles * 4);
-            const int nt = i / 4 % kRowTiles;
-            const int v = i % 4;
-            const float s = std::bit_cast<float>(scales[lane].of[2 * m + v / 2][block % 2]);
+          for_each_sum([&](int side, int m, int nt, int v) {
+            const float s = std::bit_cast<float>(scales[lane].of[2 * m + v / 2][(first + side) % 2]);
             float& sum = scores[lane][2 * strip + m][nt][v];
-            sum = ::fmaf(s, part[lane][m][nt][v], sum);
-          }
-        });
-      } else {
-        multiply_block<Element, kTerms>(exec, stream, query, registers, block, pairs, [&](Lane lane, int m, int nt) -> auto& {
-          return scores[lane][2 * strip + m][nt];
+            sum = ::fmaf(s, part[lane][side][m][nt][v], sum);
+          });
         });
       }
     }
-    if constexpr (kKind == KvKind::kPerToken) {
+    if constexpr (!scales_blocks(kKind)) {
       exec.each_lane([&](Lane lane) {
-        FP4PA_UNROLL
-        for (int i = 0; i < 2 * kRowTiles * 4; ++i) {
-          const int m = i / (kRowTiles * 4);
-          const int v = i % 4;
-          scores[lane][2 * strip + m][i / 4 % kRowTiles][v] *= std::bit_cast<float>(scales[lane].of[2 * m + v / 2][0]);
-        }
+        for_each_sum([&](int side, int m, int nt, int v) {
+          scores[lane][2 * strip + m][nt][v] += part[lane][side][m][nt][v];
+          if (kKind == KvKind::kPerToken && side + 1 == kSides) {
+            scores[lane][2 * strip + m][nt][v] *= std::bit_cast<float>(scales[lane].of[2 * m + v / 2][0]);
+          }
+        });
       });
     }
   }
 
-  /// 32 decoded dims of 32 keys times the query, one term after the other.
-  /// @param sum  from (lane, half of the strip, row tile) to four sums
-  template <class Element, int kTerms, class Stream, class Sum>
-  FP4PA_FN static void multiply_block(E& exec, const Stream& stream, std::uint32_t query, const auto& registers, int block,
-                                      PerLane<std::uint32_t[4][4]>& pairs, Sum&& sum) {
-    PerLane<std::uint32_t[kRowTiles][4]> q;
-    exec.each_lane([&](Lane lane) { Shim::query_block(exec, lane, query, registers[lane], block, stream.head_dim(), q[lane]); });
-    multiply_term<Element>(exec, pairs, q, sum);
-    if constexpr (kTerms > 1) {
-      exec.each_lane([&](Lane lane) { Shim::second_term(exec, lane, query, block, stream.head_dim(), q[lane]); });
-      multiply_term<Element>(exec, pairs, q, sum);
+  /// f(side, half of the strip, row tile, value).
+  template <class F>
+  FP4PA_FN static void for_each_sum(F&& f) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kSides * 2 * kRowTiles * 4; ++i) f(i / (8 * kRowTiles), i / (4 * kRowTiles) % 2, i / 4 % kRowTiles, i % 4);
+  }
+  FP4PA_FN static void clear(E& exec, PerLane<float[kSides][2][kRowTiles][4]>& sums) {
+    exec.each_lane([&](Lane lane) {
+      for_each_sum([&](int side, int m, int nt, int v) { sums[lane][side][m][nt][v] = 0.0f; });
+    });
+  }
+
+  /// 32 decoded dims a side, of 32 keys, times the query, one term after the other.
+  template <class Element, int kTerms, class Stream>
+  FP4PA_FN static void multiply_blocks(E& exec, const Stream& stream, std::uint32_t query, const auto& registers, int first,
+                                       PerLane<std::uint32_t[4][4]> (&pairs)[kSides],
+                                       PerLane<float[kSides][2][kRowTiles][4]>& sums) {
+    PerLane<std::uint32_t[kRowTiles][4]> q[kSides];
+    FP4PA_UNROLL
+    for (int term = 0; term < kTerms; ++term) {
+      FP4PA_UNROLL
+      for (int side = 0; side < kSides; ++side) {
+        exec.each_lane([&](Lane lane) {
+          if (term == 0) {
+            Shim::query_block(exec, lane, query, registers[lane], first + side, stream.head_dim(), q[side][lane]);
+          } else {
+            Shim::second_term(exec, lane, query, first + side, stream.head_dim(), q[side][lane]);
+          }
+        });
+      }
+      multiply_term<Element>(exec, pairs, q, sums);
     }
   }
 
-  template <class Element, class Sum>
-  FP4PA_FN static void multiply_term(E& exec, PerLane<std::uint32_t[4][4]>& pairs, PerLane<std::uint32_t[kRowTiles][4]>& q,
-                                     Sum&& sum) {
+  template <class Element>
+  FP4PA_FN static void multiply_term(E& exec, PerLane<std::uint32_t[4][4]> (&pairs)[kSides],
+                                     PerLane<std::uint32_t[kRowTiles][4]> (&q)[kSides],
+                                     PerLane<float[kSides][2][kRowTiles][4]>& sums) {
+    // A second step waits for the first's sums: the other side and the other half stand in between.
     FP4PA_UNROLL
-    for (int m = 0; m < 2; ++m) {
+    for (int step = 0; step < 2; ++step) {
       FP4PA_UNROLL
-      for (int step = 0; step < 2; ++step) {
+      for (int i = 0; i < 2 * kSides; ++i) {
+        const int side = i / 2;
+        const int m = i % 2;
         PerLane<std::uint32_t[4]> a;
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
-          for (int i = 0; i < 4; ++i) a[lane][i] = pairs[lane][2 * m + i % 2][2 * step + i / 2];
+          for (int r = 0; r < 4; ++r) a[lane][r] = pairs[side][lane][2 * m + r % 2][2 * step + r / 2];
         });
         FP4PA_UNROLL
         for (int nt = 0; nt < kRowTiles; ++nt) {
           PerLane<std::uint32_t[2]> b;
           exec.each_lane([&](Lane lane) {
-            b[lane][0] = q[lane][nt][2 * step];
-            b[lane][1] = q[lane][nt][2 * step + 1];
+            b[lane][0] = q[side][lane][nt][2 * step];
+            b[lane][1] = q[side][lane][nt][2 * step + 1];
           });
-          exec.template multiply<Element>([&](Lane lane) -> auto& { return sum(lane, m, nt); },
+          exec.template multiply<Element>([&](Lane lane) -> auto& { return sums[lane][side][m][nt]; },
                                           [&](Lane lane) -> auto& { return a[lane]; },
                                           [&](Lane lane) -> auto& { return b[lane]; });
         }

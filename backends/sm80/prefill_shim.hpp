@@ -36,6 +36,7 @@ struct PrefillShim {
 
   struct QueryRegisters {};  // the query stays in shared memory
 
+  static constexpr float kHeadroomLog2 = sm80::kHeadroomLog2;
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
   FP4PA_FN static int token_of_slot(int slot) { return slot; }
   static constexpr int kTokenAlignment = core::kScalePiece;

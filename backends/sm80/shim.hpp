@@ -29,12 +29,12 @@ struct Shim {
   static constexpr int kQueryWords = kBlocks * kConfig.row_tiles * 4;
   /// A short query stays in registers; a longer one, or one whose keys need the registers themselves, is read from shared
   /// memory block by block.
-  static constexpr bool kQueryInRegisters = kConfig.exact_head_dim && kQueryWords <= 16 && core::is_fp4(kConfig.k[0]);
+  static constexpr bool kQueryInRegisters = kConfig.exact_head_dim && kQueryWords <= 0 && core::is_fp4(kConfig.k[0]);
   using QueryRegisters = std::uint32_t[kQueryInRegisters ? kBlocks : 1][kConfig.row_tiles][4];
 
   using ScaleForm = OperandScales;
-  /// What exp2_minus leaves is 2^14 P, in the middle of f16's range.
   static constexpr int kProbabilityLog2 = sm80::kProbabilityLog2;
+  static constexpr float kHeadroomLog2 = sm80::kHeadroomLog2;
 
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
   FP4PA_FN static int token_of_slot(int slot) { return slot; }

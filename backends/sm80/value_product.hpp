@@ -10,7 +10,8 @@
 //   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (scale_form.hpp)
 //   E2M1, scales along tokens   f16; the f32 sum of 16 tokens is multiplied by the scale of its column
 //   E4M3, f16, bf16             as they are
-// Probabilities come raised by 2^14 (kProbabilityLog2), so that in f16 what is 2^-38 of a row's largest is the least that counts.
+// Probabilities come raised by 2^12 (kProbabilityLog2), and may be 2^3 more (kHeadroomLog2): in f16 what is 2^-36 of a row's
+// largest is the least that counts.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@
 
 namespace fp4pa::sm80 {
 
-inline constexpr int kProbabilityLog2 = 14;
+inline constexpr int kProbabilityLog2 = 12;
+inline constexpr float kHeadroomLog2 = 3.0f;
 
 /// Values whose block scales are multiplied into P.
 [[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
@@ -58,36 +60,42 @@ struct ValueProduct {
         move_window<kKind>(exec, backend, stream, output);
         add_outside<kKind>(exec, backend, stream, p, output);
       }
-      multiply_strips<kKind>(exec, backend, stream, p, output);
     } else {
-      constexpr int kLog2 = kKind == KvKind::kNvfp4 ? -kNvfp4Log2 - kProbabilityLog2
-                            : core::along_tokens(kKind) ? 0
-                                                        : -kProbabilityLog2;
-      backend.set_unit(output, kKind == KvKind::kBf16 ? 1.0f : stream.v_global(), kLog2);
-      multiply_strips<kKind>(exec, backend, stream, p, output);
+      backend.set_unit(output, unit<kKind>(stream), kUnitLog2<kKind>);
     }
+    backend.adopt_order(output, core::per_halfword(kKind));
+    multiply_strips<kKind>(exec, stream, p, output);
   }
 
- private:
-  template <KvKind kKind, class Backend, class Stream, class Scores>
-  FP4PA_FN static void multiply_strips(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
-                                       typename Backend::Output& output) {
-    backend.adopt_order(output, core::per_halfword(kKind));
+  template <KvKind kKind, class Stream, class Scores, class Output>
+  FP4PA_FN static void multiply_strips(E& exec, const Stream& stream, const Scores& p, Output& output) {
     FP4PA_UNROLL
     for (int strip = 0; strip < kStrips; ++strip) {
       multiply_strip<kKind>(exec, stream, strip, p, output.unit_log2, output.value);
     }
   }
 
-  // E8M0 scales. With `top` the byte of the largest scale that the output's unit is made for, P * 2^14 is multiplied by
-  // 2^(byte - top + 1) in f16: at most 2^15, and the factor is a normal number for the kWindow binades below. The unit is then
-  // 2^(top - 128), less for values that are not decoded times 2^-14. What lies outside of the window is added in f32, one product at a time, and its factors are set to 0 for the
-  // matrix instructions: rare, and exact. Byte 0, 2^-127, counts as 0 everywhere.
-
-  static constexpr int kWindow = 15;
-  static constexpr int kRoom = 3;  // of a new window, for larger scales in later tiles
+ private:
+  // The output's unit for values whose scales are not multiplied into P.
   template <KvKind kKind>
-  static constexpr int kUnitOfTop = 128 + decoded_f16_log2(kKind) - kE2m1F16Log2;
+  static constexpr int kUnitLog2 = kKind == KvKind::kNvfp4        ? -kNvfp4Log2 - kProbabilityLog2
+                                   : core::along_tokens(kKind) ? -kE2m1F16Log2 - kProbabilityLog2
+                                                               : -kProbabilityLog2;
+  template <KvKind kKind, class Stream>
+  [[nodiscard]] FP4PA_FN static float unit(const Stream& stream) {
+    return kKind == KvKind::kBf16 ? 1.0f : stream.v_global();
+  }
+
+  // E8M0 scales. With `top` the byte of the largest scale that the output's unit is made for, P * 2^12 is multiplied by
+  // 2^(byte - top) in f16: at most 2^15, and the factor is a normal number for the kWindow binades below. What lies outside of
+  // the window is added in f32, one product at a time, and its factors are set to 0 for the matrix instructions: rare, and
+  // exact. Byte 0, 2^-127, counts as 0 everywhere.
+
+  static constexpr int kWindow = 14;
+  static constexpr int kRoom = 3;  // of a new window, for larger scales in later tiles
+  /// The output's unit is 2^(top - kUnitOfTop).
+  template <KvKind kKind>
+  static constexpr int kUnitOfTop = 127 + kProbabilityLog2 + decoded_f16_log2(kKind);
   template <KvKind kKind>
   [[nodiscard]] FP4PA_FN static int top_of(int unit_log2) {
     return unit_log2 + kUnitOfTop<kKind>;
@@ -370,7 +378,7 @@ struct ValueProduct {
   template <KvKind kKind, class Stream, class Weights>
   FP4PA_FN static void scale_weights(E& exec, const Stream& stream, int strip, int block, int unit_log2, const Weights& weight,
                                      Weights& scaled) {
-    const std::uint32_t bias = static_cast<std::uint32_t>(16 - top_of<kKind>(unit_log2)) * 0x04000400u;
+    const std::uint32_t bias = static_cast<std::uint32_t>(15 - top_of<kKind>(unit_log2)) * 0x04000400u;
     exec.each_lane([&](Lane lane) {
       std::uint32_t scales[4];
       load_scales<kKind>(exec, lane, stream, strip, block, scales);

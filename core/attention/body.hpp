@@ -19,7 +19,8 @@
 
 namespace fp4pa::core {
 
-/// The running softmax of a tile's rows and the output it belongs to.
+/// The running softmax of a tile's rows and the output it belongs to. `max` is what sum and output are relative to: a row's
+/// largest score, or less by what the back end has headroom for.
 template <TileBackend B>
 struct RunningState {
   typename B::RowVector max;
@@ -64,13 +65,13 @@ FP4PA_FN void mask_scores(B& b, const AttentionParams& p, const RowMap& rows, Ke
 /// Folds a tile of scores into the state: scores become probabilities, output and sum move to the new maximum.
 template <TileBackend B>
 FP4PA_FN void online_softmax(B& b, typename B::Scores& scores, RunningState<B>& state) {
-  const typename B::RowVector next = b.row_max(scores, state.max);
-  b.exp2_minus(scores, next);
-  b.each_row([](float& old, float now) { old = rescale(old, now); }, state.max, next);  // old maxima -> corrections
-  b.each_row([](float& sum, float correction) { sum *= correction; }, state.sum, state.max);
-  b.scale_rows(state.output, state.max);
+  typename B::RowVector correction = b.row_vector(1.0f);
+  if (b.raise_max(scores, state.max, correction)) {
+    b.each_row([](float& sum, float c) { sum *= c; }, state.sum, correction);
+    b.scale_rows(state.output, correction);
+  }
+  b.exp2_minus(scores, state.max);
   b.add_row_sums(scores, state.sum);
-  state.max = next;
 }
 
 /// The keys of `range` that lie in segment S.

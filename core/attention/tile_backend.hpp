@@ -70,7 +70,9 @@ concept TileBackend = requires(B b, typename B::Scores& scores, typename B::Outp
 
   // Scores.
   b.each_score(scores, ScoreFunction());  // f(score, row, key)
-  { b.row_max(scores, crow) } -> std::same_as<typename B::RowVector>;  // of the tile's row and of what is passed in
+  // Raises rows' maxima to the tile's where these are larger, by more than a headroom if the back end has one; whether any was.
+  // Then the last argument is 2^(old - new) of every row.
+  { b.raise_max(scores, row, row) } -> std::same_as<bool>;
   b.exp2_minus(scores, crow);                                          // score = 2^(score - row), 0 where row is -inf
   b.add_row_sums(scores, row);  // may leave a row's sum spread over the lanes that share it, until finish_rows
 

@@ -214,12 +214,13 @@ struct MergeJob {
   std::int32_t count;
 };
 
-/// What the worker with a divided unit's first tile leaves for whoever merges: one unit at most crosses its right end.
+/// What a worker with a part of a divided unit, but for the last part, leaves for whoever merges.
 struct MergeNote {
   std::int32_t seq;
   std::int32_t block;
   std::int32_t kv_head;
   std::int32_t begin;  // workers, see UnitParts
+  std::int32_t first;
   std::int32_t last;
   std::int32_t count;  // parts; less than 2: nothing to merge
 };
@@ -240,8 +241,8 @@ struct UnitParts {
     // Where there are fewer tiles than workers, some workers between have none and the others one each.
     count = total >= workers && unit.tiles.size() > 0 ? last - first + 1 : unit.tiles.size();
   }
-  FP4PA_FN explicit UnitParts(const MergeNote& note, std::int32_t worker)
-      : begin(note.begin), first(worker), last(note.last), count(note.count) {}
+  FP4PA_FN explicit UnitParts(const MergeNote& note)
+      : begin(note.begin), first(note.first), last(note.last), count(note.count) {}
   /// Slot of worker `worker`'s part, or -1 if it has none.
   [[nodiscard]] FP4PA_FN std::int64_t slot(const WorkList& list, std::int32_t worker) const {
     const std::int64_t total = list.total_cost();

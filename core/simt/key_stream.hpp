@@ -144,6 +144,7 @@ class KeyStreamOf {
   static constexpr int kRunRows = at_least_one(kThreads / kRunPitch);  // rows that the team's threads copy side by side
   static constexpr int kRuns = kTileKeys / (kRunRows > kRunKeys ? kRunRows : kRunKeys);  // that a thread copies from
   static constexpr int kRunCopies = kTileKeys / kRunRows;  // of a thread, of K and again of V
+  static constexpr bool kAllRuns = kRunRows <= kRunKeys;   // a thread copies from every run of the tile
 
   struct Pages {
     std::int32_t of_key[kOwned];
@@ -169,7 +170,7 @@ class KeyStreamOf {
         walk_(TileWalk::make(range, kTileKeys, segment.page_size, along_tokens(v_kind()), Shim::kTokenAlignment)),
         stages_(stages),
         addresses_(addresses),
-        index_(kBlockTeam ? 0 : exec.warp()),
+        index_(kBlockTeam || kConfig.warps == 1 ? 0 : exec.warp()),
         v_global_(segment.v.global(item.kv_head)) {
     const int k_bytes = key_scale_bytes(k_kind(), this->head_dim());
     const int v_bytes = along_tokens(v_kind()) ? this->head_dim() : key_scale_bytes(v_kind(), this->head_dim());
@@ -199,8 +200,7 @@ class KeyStreamOf {
   FP4PA_FN void release() {
     // Whoever is late may still be reading the slot: the barrier in stage() comes before the copies.
     stage(index_ + kStages * step(), slot_, true);
-    index_ += step();
-    slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
+    step_on();
   }
 
   /// A barrier of the warps that share a tile.
@@ -234,7 +234,11 @@ class KeyStreamOf {
   [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : head_dim_; }
 
  private:
-  [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam ? 1 : exec_.num_warps(); }
+  FP4PA_FN void step_on() {
+    index_ += step();
+    slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
+  }
+  [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam || kConfig.warps == 1 ? 1 : exec_.num_warps(); }
   [[nodiscard]] FP4PA_FN bool empty(std::int32_t index) const { return walk_.tile(index).empty(); }
   [[nodiscard]] FP4PA_FN bool is_full(std::int32_t index) const {
     const KeyRange keys = walk_.tile(index);
@@ -294,14 +298,11 @@ class KeyStreamOf {
     const KeyRange keys = walk_.tile(index);
     if constexpr (kHasRuns) {
       if (by_runs_ && keys.end - keys.begin == kTileKeys) {
-        PerLane<RunRows> rows;
-        locate_runs(keys.begin, pages_, rows, scales_);
-        look_up_runs(index + step(), pages_);
-        team_barrier();
-        copy_runs(rows, slot);
+        stage_runs(index, slot);
         return;
       }
     }
+    if constexpr (!kBlockTeam) exec_.warp_barrier();  // the addresses may lie in a scratch that somebody still reads
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < kOwned; ++i) {
@@ -328,7 +329,7 @@ class KeyStreamOf {
   FP4PA_FN void locate(Lane lane, KeyRange keys, int row, int i) {
     const std::int32_t key = keys.begin + row;
     const bool exists = key < keys.end;
-    const std::int64_t page = pages_[lane].of_key[i];
+    const std::int64_t page = by_runs_ ? page_of_row(pages_[lane], row, i) : pages_[lane].of_key[i];
     const std::int32_t token = exists ? key % segment_.page_size : 0;
     const auto address = [&](const std::uint8_t* p) {
       return exists ? static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(p)) : 0;
@@ -374,7 +375,7 @@ class KeyStreamOf {
   FP4PA_FN void prepare_runs() {
     const std::int32_t size = segment_.page_size;
     const auto narrow = [](const TensorView& t) {
-      return ((t.page_stride | t.token_stride | t.scale_page_stride | t.scale_token_stride) >> 32) == 0;
+      return ((t.page_stride | t.token_stride * kRunKeys | t.scale_page_stride | t.scale_token_stride) >> 32) == 0;
     };
     by_runs_ = size >= kRunKeys && (size & (size - 1)) == 0 && walk_.first % kRunKeys == 0 && walk_.pieces.group == 0 &&
                segment_.table.ring_pages == 0 && scales_are_aligned(segment_.k, key_scale_bytes(kKKind, head_dim())) &&
@@ -427,9 +428,20 @@ class KeyStreamOf {
       };
       FP4PA_UNROLL
       for (int j = 0; j < kRuns; ++j) pages[lane].of_run[j] = page(begin + run_key(lane, j));
-      FP4PA_UNROLL
-      for (int i = 0; i < kOwned; ++i) pages[lane].of_key[i] = page(begin + i * kThreads + thread(lane));
+      if constexpr (!kAllRuns) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kOwned; ++i) pages[lane].of_key[i] = page(begin + i * kThreads + thread(lane));
+      }
     });
+  }
+
+  /// Page of row `row` of a tile, the i-th that a thread owns.
+  [[nodiscard]] FP4PA_FN static std::int32_t page_of_row(const Pages& pages, int row, int i) {
+    if constexpr (!kAllRuns) return pages.of_key[i];
+    std::int32_t page = pages.of_run[0];
+    FP4PA_UNROLL
+    for (int j = 1; j < kRuns; ++j) page = row >= j * kRunKeys ? pages.of_run[j] : page;
+    return page;
   }
 
   /// from + page * page_stride + token * token_stride, for strides of less than 2^32.
@@ -471,6 +483,14 @@ class KeyStreamOf {
     scales_slot_ = kStages - 1;
   }
 
+  FP4PA_FN void stage_runs(std::int32_t index, int slot) {
+    PerLane<RunRows> rows;
+    locate_runs(walk_.first + index * kTileKeys, pages_, rows, scales_);
+    look_up_runs(index + step(), pages_);
+    team_barrier();
+    copy_runs(rows, slot);
+  }
+
   /// Where the rows of a tile that begins at `begin` lie; its scales are asked for.
   FP4PA_FN void locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows, PerLane<Scales>& scales) {
     const std::uint32_t mask = static_cast<std::uint32_t>(segment_.page_size - 1);
@@ -493,14 +513,15 @@ class KeyStreamOf {
         const int row = i * kThreads + thread(lane);
         if (kOwned * kThreads > kTileKeys && row >= kTileKeys) continue;
         const std::uint32_t token = static_cast<std::uint32_t>(begin + row) & mask;
+        const std::int32_t page = page_of_row(p, row, i);
         if constexpr (kKWords > 0) {
           load_words<key_scale_bytes(kKKind, kConfig.head_dim)>(
-              step_to(run_[lane].k_scales, p.of_key[i], segment_.k.scale_page_stride, token, segment_.k.scale_token_stride),
+              step_to(run_[lane].k_scales, page, segment_.k.scale_page_stride, token, segment_.k.scale_token_stride),
               loaded.k[i]);
         }
         if constexpr (kVWords > 0) {
           load_words<key_scale_bytes(kVKind, kConfig.head_dim)>(
-              step_to(run_[lane].v_scales, p.of_key[i], segment_.v.scale_page_stride, token, segment_.v.scale_token_stride),
+              step_to(run_[lane].v_scales, page, segment_.v.scale_page_stride, token, segment_.v.scale_token_stride),
               loaded.v[i]);
         }
       }
@@ -524,7 +545,7 @@ class KeyStreamOf {
           const int run = kRunRows > kRunKeys ? c : c * kRunRows / kRunKeys;
           constexpr auto kOffset = [](int copy) { return static_cast<std::uint32_t>(copy * kRunRows % kRunKeys); };
           const std::uint8_t* const first = rows[lane].of[run][which];
-          const std::uint8_t* const from = (kOffset(c) == 0 ? first : steps(first, kOffset(c), token_stride)) + chunks * kChunkBytes;
+          const std::uint8_t* const from = first + kOffset(c) * static_cast<std::uint32_t>(token_stride) + chunks * kChunkBytes;
           exec_.copy_async_16(lane, to + (which == 0 ? 0 : layout().v_codes) + c * kThreads * kChunkBytes, from, true);
         }
       }

@@ -3,7 +3,7 @@
 //   scratch      per warp    one row of queries in f32, or a 32-dim block of a query tile on its way to another order
 //   row factors  per block   one float per query row
 //   query        per block (keys divided) or per warp (rows divided), in operand form, twice: see query.hpp on terms
-//   addresses    per team    where the rows of the tile that is being staged lie
+//   addresses    per team    where the rows of the tile that is being staged lie; of a warp's own team, in its scratch
 //   stages       per team    tiles: K codes, V codes, K scales, V scales
 //
 // A team is who stages a tile together: a warp when keys are divided, else the block. The stages are reused at the end of an
@@ -114,10 +114,13 @@ struct SharedLayout {
   s.row_factors = warps * kScratchBytes;
   s.query = s.row_factors + round_up_to(tile_rows(c, atom_queries) * 4, 128);
   s.query_bytes = query_terms * c.row_tiles * atom_queries * head_dim * 2;
-  s.addresses = s.query + s.query_bytes * (divides_rows(c) ? warps : 1);
+  const int behind_query = s.query + s.query_bytes * (divides_rows(c) ? warps : 1);
   // Per key two addresses, per piece of a scale row one more.
   s.address_bytes = round_up_to(c.tile_keys * 16 + c.tile_keys / kScalePiece * 8, 128);
-  s.stages = s.addresses + s.address_bytes * teams;
+  const bool in_scratch = !divides_rows(c) && s.address_bytes <= kScratchBytes;
+  s.addresses = in_scratch ? 0 : behind_query;
+  if (in_scratch) s.address_bytes = kScratchBytes;
+  s.stages = behind_query + (in_scratch ? 0 : s.address_bytes * teams);
   s.team_bytes = stage_bytes;
   if (!divides_rows(c) && s.team_bytes < result_bytes) s.team_bytes = round_up_to(result_bytes, 128);
   s.bytes = s.stages + s.team_bytes * teams;

@@ -54,6 +54,17 @@ template <class Shim>
   }
 }
 
+/// How far a score may exceed what its row is relative to, before the row moves: as far as 2^(kProbabilityLog2 + headroom) has
+/// room in the shim's operand of P.
+template <class Shim>
+[[nodiscard]] consteval float headroom_log2() {
+  if constexpr (requires { Shim::kHeadroomLog2; }) {
+    return Shim::kHeadroomLog2;
+  } else {
+    return 0.0f;
+  }
+}
+
 template <class Shim>
 class SimtTileBackend {
  public:
@@ -120,6 +131,7 @@ class SimtTileBackend {
     const int team = divides_rows(kConfig) ? 0 : exec_.warp();
     Stream<S> stream(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
                      layout_.addresses + team * layout_.address_bytes);
+    if constexpr (!divides_rows(kConfig)) exec_.warp_barrier();  // addresses lie in the scratch that a row is read to
     load_query<S>(rows, segment.k, item.kv_head);  // while the first keys are on their way
     exec_.block_barrier();
     exec_.each_lane([&](Lane lane) {
@@ -184,18 +196,33 @@ class SimtTileBackend {
     });
   }
 
-  [[nodiscard]] FP4PA_FN RowVector row_max(const Scores& scores, const RowVector& before) const {
-    RowVector max = row_vector(kMinusInf);
+  /// Lanes that share a row compare their maxima only when one of them leaves the headroom: a few tiles of many.
+  [[nodiscard]] FP4PA_FN bool raise_max(const Scores& scores, RowVector& max, RowVector& correction) const {
+    RowVector next = row_vector(kMinusInf);
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
-        float& m = max.value[lane][nt * Slots::kSlots + Slots::slot(v)];
+        float& m = next.value[lane][nt * Slots::kSlots + Slots::slot(v)];
         m = math::max(m, scores.value[lane][tile][nt][v]);
       });
     });
-    reduce_peers(max, [](float a, float b) { return math::max(a, b); });
     const RowVector factor = pending_factor(scores);
-    each_row([](float& m, float f, float old) { m = math::max(m * f, old); }, max, factor, before);
-    return max;
+    each_row([](float& m, float f) { m *= f; }, next, factor);
+    const bool left = exec_.any([&](Lane lane) {
+      bool mine = false;
+      FP4PA_UNROLL
+      for (int s = 0; s < kRowSlots; ++s) mine = mine || next.value[lane][s] > max.value[lane][s] + headroom_log2<Shim>();
+      return mine;
+    });
+    if (!left) return false;
+    reduce_peers(next, [](float a, float b) { return math::max(a, b); });
+    each_row(
+        [](float& m, float now, float& c) {
+          now = math::max(now, m);
+          c = rescale(m, now);
+          m = now;
+        },
+        max, next, correction);
+    return true;
   }
 
   FP4PA_FN void exp2_minus(Scores& scores, const RowVector& max) const {
@@ -238,14 +265,6 @@ class SimtTileBackend {
   }
 
   FP4PA_FN void scale_rows(Output& output, const RowVector& factor) const {
-    // The maximum rarely moves once a few tiles have been seen.
-    const bool moved = exec_.any([&](Lane lane) {
-      bool any = false;
-      FP4PA_UNROLL
-      for (int s = 0; s < kRowSlots; ++s) any = any || factor.value[lane][s] != 1.0f;
-      return any;
-    });
-    if (!moved) return;
     each_output(output, [&](float& value, Lane lane, int, int nt, int v) {
       value *= factor.value[lane][nt * OutputSlots::kSlots + OutputSlots::slot(v)];
     });

@@ -143,13 +143,19 @@ class BookBackend {
       for (std::int32_t t = 0; t < kTileKeys; ++t) f(s.value[r][t], r, s.first_key + t);
     }
   }
-  RowVector row_max(const Scores& s, const RowVector& before) const {
-    RowVector max = before;
+  bool raise_max(const Scores& s, RowVector& max, RowVector& correction) const {
+    bool raised = false;
     for (std::int32_t r = 0; r < kRows; ++r) {
       const float m = *std::max_element(s.value[r], s.value[r] + kTileKeys);
-      for (float& x : max.value[r]) x = std::max(x, m);
+      for (std::int32_t lane = 0; lane < kLanes; ++lane) {
+        float& x = max.value[r][lane];
+        const float next = std::max(x, m);
+        correction.value[r][lane] = fp4pa::core::rescale(x, next);
+        raised = raised || next != x;
+        x = next;
+      }
     }
-    return max;
+    return raised;
   }
   void exp2_minus(Scores& s, const RowVector& max) const {
     for (std::int32_t r = 0; r < kRows; ++r) {

@@ -33,7 +33,7 @@ FP4PA_WITHOUT(zero_output);
 FP4PA_WITHOUT(multiply_query_key);
 FP4PA_WITHOUT(multiply_probability_value);
 FP4PA_WITHOUT(each_score);
-FP4PA_WITHOUT(row_max);
+FP4PA_WITHOUT(raise_max);
 FP4PA_WITHOUT(exp2_minus);
 FP4PA_WITHOUT(add_row_sums);
 FP4PA_WITHOUT(each_row);

@@ -6,7 +6,7 @@ struct Shim : book::BookBackend<1, 64> {
   using Base = book::BookBackend<1, 64>;
   using Base::Base;
 #ifndef FP4PA_COMPILE_OK
-  RowVector row_max(const Scores&, const RowVector&) const = delete;
+  bool raise_max(const Scores&, RowVector&, RowVector&) const = delete;
 #endif
 };
 

@@ -1,0 +1,112 @@
+// Partial states of a unit put together by the blocks of the workers that hold its parts, each its share of the rows.
+//
+// Short code rather than general code: a merge runs once in a call, a few microseconds after the attention kernel, and most of
+// them would be spent on fetching instructions. A row is a warp's, or several warps' that divide its parts; a lane has four
+// dims, or twice four. Sums run over the parts in a fixed order, so that the result is the same from run to run.
+#pragma once
+
+#include "backends/sm80/convert.hpp"
+#include "core/attention/merge_partials.hpp"
+#include "core/attention/row_map.hpp"
+#include "cuda/kernels.hpp"
+
+namespace fp4pa::cuda {
+
+inline constexpr int kShareWarps = 8;
+
+struct MergeSums {
+  float4 of[kShareWarps][2][32];  // of a warp's parts: the lanes' dims
+};
+
+/// The larger of two maxima; NaN if one is.
+__device__ __forceinline__ float larger(float a, float b) { return b > a || b != b ? b : a; }
+
+__device__ __forceinline__ void store_four(const float4& x, core::HeadTensor& o, std::int64_t at) {
+  const float four[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (o.dtype == DType::kF32) {
+      static_cast<float*>(o.data)[at + i] = four[i];
+    } else {
+      static_cast<std::uint16_t*>(o.data)[at + i] = o.dtype == DType::kF16 ? sm80::round_f16(four[i]) : sm80::round_bf16(four[i]);
+    }
+  }
+}
+
+/// The rows of a divided unit that fall to `worker`; every thread of a block of kShareWarps warps calls it.
+/// @param note  of a unit all of whose workers, from first to last, hold a part
+__device__ inline void merge_share(const core::AttentionParams& p, MergeSums& sums, const core::MergeNote& note, int worker) {
+  const core::RowMap rows(p, {note.seq, note.block, note.kv_head, {0, 0}, -1});
+  const int parts = note.last - note.first + 1;
+  const int sharers = parts - 1 < rows.num_rows ? parts - 1 : rows.num_rows;  // all but the last have a note
+  const int rank = worker - note.first;
+  if (rank >= sharers) return;
+  const int mine = (rows.num_rows - rank + sharers - 1) / sharers;
+  int team = kShareWarps;  // warps of a row
+  while (team > 1 && team * mine > kShareWarps) team /= 2;
+  const int side_by_side = kShareWarps / team;
+
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int tile_rows = p.partition.tile_rows;
+  const auto slot = [&](int part) { return 2 * (note.first + part) + (note.first + part == note.begin ? 1 : 0); };
+  const auto state = [&](int part, int row) {
+    return __ldcg(reinterpret_cast<const float2*>(p.partial_state) + static_cast<std::int64_t>(slot(part)) * tile_rows + row);
+  };
+
+  for (int first = 0; first < mine; first += side_by_side) {
+    const int index = first + warp / team;
+    const bool active = index < mine;
+    const int row = active ? rank + index * sharers : 0;
+    float top = core::kMinusInf;
+    for (int part = lane; part < parts; part += 32) top = larger(top, state(part, row).x);
+    for (int bit = 16; bit > 0; bit /= 2) top = larger(top, __shfl_xor_sync(0xffffffffu, top, bit));
+    float total = 0.0f;
+    for (int part = lane; part < parts; part += 32) {
+      const float2 s = state(part, row);
+      total += s.y * core::rescale(s.x, top);
+    }
+    for (int bit = 16; bit > 0; bit /= 2) total += __shfl_xor_sync(0xffffffffu, total, bit);
+
+    float4 out[2] = {};
+#pragma unroll 4
+    for (int part = warp % team; part < parts; part += team) {
+      const float weight = core::rescale(state(part, row).x, top);
+      const auto* const from = reinterpret_cast<const float4*>(
+          p.partial_output + (static_cast<std::int64_t>(slot(part)) * tile_rows + row) * p.head_dim);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (4 * (lane + 32 * half) >= p.head_dim) continue;
+        const float4 x = __ldcg(from + lane + 32 * half);
+        out[half] = {out[half].x + weight * x.x, out[half].y + weight * x.y, out[half].z + weight * x.z, out[half].w + weight * x.w};
+      }
+    }
+    if (team > 1) {
+      __syncthreads();  // the sums of the rows before have been read
+      sums.of[warp][0][lane] = out[0];
+      sums.of[warp][1][lane] = out[1];
+      __syncthreads();
+    }
+    if (!active || warp % team != 0) continue;
+    const core::SoftmaxState keys{top, total};
+    core::SoftmaxState with = keys;
+    if (p.sinks != nullptr) with = with.with_sink(p.sinks[rows.head(row)] * core::kLog2E);
+    const float scale = core::rescale(keys.max, with.max) * with.normaliser();
+    core::HeadTensor o = p.o;
+    const std::int64_t at = rows.token(row) * o.token_stride + rows.head(row) * o.head_stride;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int dim = 4 * (lane + 32 * half);
+      if (dim >= p.head_dim) continue;
+      float4 x = out[half];
+      for (int w = 1; w < team; ++w) {
+        const float4 y = sums.of[warp + w][half][lane];
+        x = {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
+      }
+      store_four({x.x * scale, x.y * scale, x.z * scale, x.w * scale}, o, at + dim);
+    }
+    if (p.lse != nullptr && lane == 0) p.lse[rows.token(row) * p.num_q_heads + rows.head(row)] = with.lse();
+  }
+}
+
+}  // namespace fp4pa::cuda
