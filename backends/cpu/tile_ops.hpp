@@ -33,8 +33,8 @@ struct TileRows {
 
 /// How far the rows of a tile have been prefetched (see Prefetcher in products-inl.h).
 struct PrefetchCursor {
-  const TileRows* rows;
-  std::int32_t row_bytes;
+  const TileRows* rows = nullptr;
+  std::int32_t row_bytes = 0;
   std::int32_t key = -1;             // -1: not begun
   const std::uint8_t* at = nullptr;  // the next line
   const std::uint8_t* end = nullptr;
