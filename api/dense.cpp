@@ -2,6 +2,7 @@
 #include "api/dense.hpp"
 
 #include <cinttypes>
+#include <utility>
 
 #include "api/error.hpp"
 #include "api/validate.hpp"

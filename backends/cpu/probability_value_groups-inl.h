@@ -90,7 +90,7 @@ HWY_INLINE void tile_scales(const TileInput& in, float* scales) {
 /// One row block over kUnits groups: keys [first, last), accumulators in registers. `weights[r][u]` are the probabilities of
 /// row r times the scales of unit u, kTileKeys apart by key.
 template <int kWords, int kRows, int kUnits, class DF>
-HWY_INLINE void value_groups(DF df, const TileInput& in, Prefetcher& prefetcher, bool prefetch, std::int32_t first,
+HWY_INLINE void value_groups(DF df, const TileInput& in, Prefetcher& shared, bool prefetch, std::int32_t first,
                              std::int32_t last, std::int32_t d, const float* const (&weights)[kRows][kUnits],
                              hn::Vec<DF> (&acc)[kRows][kUnits * GroupLanes<kWords>::kVectors]) {
   using Lanes = GroupLanes<kWords>;
@@ -98,8 +98,9 @@ HWY_INLINE void value_groups(DF df, const TileInput& in, Prefetcher& prefetcher,
   HWY_ALIGN static constexpr float kTable[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                                  -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
   const auto table = hn::Load(df, kTable);
+  Prefetcher prefetcher = shared;
   for (std::int32_t t = first; t < last; ++t) {
-    if (prefetch) prefetcher.line();
+    if (prefetch && t % 2 == 0) prefetcher.lines();
     const std::uint8_t* row = in.rows->row[t] + d / 2;
     const auto unit = [&]<int U>(std::integral_constant<int, U>) HWY_ATTR {
       const auto words = Lanes::load(du, row + U * 4 * kWords);
@@ -118,6 +119,7 @@ HWY_INLINE void value_groups(DF df, const TileInput& in, Prefetcher& prefetcher,
     };
     unroll<kUnits>(unit);
   }
+  shared = prefetcher;
 }
 
 template <ChunkScale kScale, bool kAlongTokens>
@@ -194,6 +196,7 @@ void multiply_probability_value_groups(const TileInput& in, const float* probabi
   std::int32_t d = 0;
   for (; d + 64 <= in.head_dim; d += 64) pass(std::integral_constant<int, 64 / Lanes::kGroup>(), d);
   if (d < in.head_dim) pass(std::integral_constant<int, 32 / Lanes::kGroup>(), d);
+  prefetcher.finish();
 }
 
 /// Position of element d of a row in the order above.

@@ -131,7 +131,7 @@ struct VnniCodes {
   __m512i odd[4];
 };
 
-HWY_INLINE VnniCodes load_codes(const std::uint8_t* const (&row)[kVnniKeys], std::int32_t byte) {
+HWY_INLINE VnniCodes load_codes(const std::uint8_t* const* row, std::int32_t byte) {
   // Keys 4b + j in 128-bit block b of vector j ...
   __m512i v[4];
   for (int j = 0; j < 4; ++j) {
@@ -201,7 +201,7 @@ HWY_INLINE __m512i group_sum(const VnniCodes& codes, const std::int32_t (&query)
 }
 
 /// Bytes [first, first + 4) of sixteen scale rows of `bytes` bytes, a key to a lane; never reads past a row's end.
-HWY_INLINE __m512i load_scale_words(const std::uint8_t* const (&scale)[kVnniKeys], std::int32_t first, std::int32_t bytes) {
+HWY_INLINE __m512i load_scale_words(const std::uint8_t* const* scale, std::int32_t first, std::int32_t bytes) {
   const auto word = [&](int i) HWY_ATTR {
     std::int32_t w = 0;
     if (bytes - first >= 4) {
@@ -215,17 +215,25 @@ HWY_INLINE __m512i load_scale_words(const std::uint8_t* const (&scale)[kVnniKeys
                            word(10), word(11), word(12), word(13), word(14), word(15));
 }
 
-/// Sixteen keys of a tile. A ragged tile repeats its last key; the surplus scores are never read.
-struct VnniKeys {
-  const std::uint8_t* row[kVnniKeys];
-  const std::uint8_t* scale[kVnniKeys];
-
-  VnniKeys(const TileRows& keys, std::int32_t t) {
+/// Sixteen keys of a tile: rows where they stand in it, or a ragged tile's last ones, of which the last is repeated; its
+/// surplus scores are never read.
+class VnniKeys {
+ public:
+  HWY_INLINE VnniKeys(const TileRows& keys, std::int32_t t) : row(keys.row + t), scale(keys.scale + t) {
+    if (t + kVnniKeys <= keys.count) return;
     for (int i = 0; i < kVnniKeys; ++i) {
-      row[i] = keys.row[std::min(t + i, keys.count - 1)];
-      scale[i] = keys.scale[std::min(t + i, keys.count - 1)];
+      ragged_[0][i] = keys.row[std::min(t + i, keys.count - 1)];
+      ragged_[1][i] = keys.scale[std::min(t + i, keys.count - 1)];
     }
+    row = ragged_[0];
+    scale = ragged_[1];
   }
+  VnniKeys(const VnniKeys&) = delete;
+  const std::uint8_t* const* row;
+  const std::uint8_t* const* scale;
+
+ private:
+  const std::uint8_t* ragged_[2][kVnniKeys];
 };
 
 /// Their scales times kFactorScale, a key to a lane, group of 32 by group of 32 (NVFP4: two to a group).
@@ -258,7 +266,7 @@ class VnniFactors {
     return _mm512_mul_ps(decode_scales<kScale != ChunkScale::kNvfp4>(df, bytes).raw, _mm512_set1_ps(kFactorScale));
   }
 
-  const std::uint8_t* const (&scale_)[kVnniKeys];
+  const std::uint8_t* const* scale_;
   std::int32_t count_;
   __m512i words_ = _mm512_setzero_si512();
 };
@@ -343,7 +351,7 @@ HWY_NOINLINE void multiply_exactly(const TileInput& in, std::int32_t t, const Vn
   std::copy_n(in.rows->scale + t, some.count, some.scale);
   TileInput part = in;
   part.rows = &some;
-  part.next = nullptr;  // the next tile's lines are left to the hardware's prefetcher
+  part.ahead = nullptr;  // the next tile's lines are left to the hardware's prefetcher
   float exact[kMaxRows * kTileKeys];
   multiply_query_key<DecodeE2M1, kScale>(part, exact_query(query, rows, in.head_dim), rows, exact);
   for (std::int32_t r = 0; r < rows; ++r) std::copy_n(exact + r * kTileKeys, kVnniKeys, scores + r * kTileKeys + t);
@@ -370,13 +378,7 @@ void multiply_query_key_vnni(const TileInput& in, const VnniQuery& query, std::i
   Prefetcher prefetcher(in);
   LargestScales largest(kScale == ChunkScale::kPerToken ? 1 : VnniFactors<kScale>::kPerGroup * groups);
   for (std::int32_t t = 0; t < keys.count; t += kVnniKeys) {
-    // A ragged tile repeats its last key; the surplus scores are never read.
-    const std::uint8_t* row[kVnniKeys];
-    const std::uint8_t* scale[kVnniKeys];
-    for (int i = 0; i < kVnniKeys; ++i) {
-      row[i] = keys.row[std::min(t + i, keys.count - 1)];
-      scale[i] = keys.scale[std::min(t + i, keys.count - 1)];
-    }
+    const VnniKeys some(keys, t);
     __m512 sum[kMaxRows];
     for (std::int32_t r = 0; r < rows; ++r) sum[r] = _mm512_setzero_ps();
     __m512i words = _mm512_setzero_si512();
@@ -388,17 +390,17 @@ void multiply_query_key_vnni(const TileInput& in, const VnniQuery& query, std::i
     };
     __m512 factor = _mm512_setzero_ps();
     if constexpr (kScale == ChunkScale::kPerToken) {
-      words = load_scale_words(scale, 0, 1);
+      words = load_scale_words(some.scale, 0, 1);
       largest.add(0, words);
       factor = next_factor();
     }
     for (std::int32_t g = 0; g < groups; ++g) {
-      const VnniCodes codes = load_codes(row, 16 * g);
+      const VnniCodes codes = load_codes(some.row, 16 * g);
       // Four groups to a cache line: a quarter of the sixteen keys' lines at each.
-      for (int i = 0; i < 4; ++i) prefetcher.line();
+      for (int i = 0; i < 2; ++i) prefetcher.lines();
       if constexpr (kScale == ChunkScale::kNvfp4) {
         if (g % 2 == 0) {
-          words = load_scale_words(scale, 2 * g, 2 * groups);
+          words = load_scale_words(some.scale, 2 * g, 2 * groups);
           largest.add(g / 2, _mm512_and_si512(words, _mm512_set1_epi8(127)));
         }
         const __m512 first = next_factor();
@@ -413,7 +415,7 @@ void multiply_query_key_vnni(const TileInput& in, const VnniQuery& query, std::i
       } else {
         if constexpr (kScale == ChunkScale::kMxfp4) {
           if (g % 4 == 0) {
-            words = load_scale_words(scale, g, groups);
+            words = load_scale_words(some.scale, g, groups);
             largest.add(g / 4, words);
           }
           factor = next_factor();
@@ -427,6 +429,7 @@ void multiply_query_key_vnni(const TileInput& in, const VnniQuery& query, std::i
     }
     for (std::int32_t r = 0; r < rows; ++r) _mm512_storeu_ps(scores + r * kTileKeys + t, sum[r]);
   }
+  prefetcher.pause();
   if (!(noise_bound<kScale>(largest, query, groups) <= kMaxBound * kMaxBound)) mend_scores<kScale>(in, query, rows, scores);
 }
 

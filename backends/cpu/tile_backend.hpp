@@ -61,7 +61,11 @@ class TileBackend {
     [[nodiscard]] bool done() const { return range_.begin >= range_.end; }
     [[nodiscard]] core::KeyRange keys() const { return {range_.begin, std::min(range_.begin + kTileKeys, range_.end)}; }
     void wait() {
-      if (range_.begin + kTileKeys < range_.end) locate(range_.begin + kTileKeys, current_ ^ 1);
+      if (range_.begin + kTileKeys >= range_.end) return;
+      const std::int32_t next = current_ ^ 1;
+      locate(range_.begin + kTileKeys, next);
+      ahead_[0] = {&b_.scratch_.keys[next], core::row_bytes(segment_.k.format, b_.p_.head_dim)};
+      ahead_[1] = {&b_.scratch_.values[next], core::row_bytes(segment_.v.format, b_.p_.head_dim)};
     }
     void release() {
       range_.begin += kTileKeys;
@@ -77,27 +81,44 @@ class TileBackend {
       TileRows& k = b_.scratch_.keys[which];
       TileRows& v = b_.scratch_.values[which];
       k.count = v.count = count;
+      std::int32_t page_index = first / segment_.page_size;
+      std::int32_t page_row = first % segment_.page_size;
       for (std::int32_t i = 0; i < count;) {
-        const std::int32_t page_row = (first + i) % segment_.page_size;
-        const std::int64_t page = segment_.table.page(item_.seq, (first + i) / segment_.page_size);
+        const std::int64_t page = segment_.table.page(item_.seq, page_index);
         const std::int32_t run = std::min(count - i, segment_.page_size - page_row);
         fill(segment_.k, page, page_row, run, i, k);
         fill(segment_.v, page, page_row, run, i, v);
         i += run;
+        page_row += run;
+        if (page_row == segment_.page_size) {
+          page_row = 0;
+          ++page_index;
+        }
       }
+      const bool more = first + count < range_.end;
+      const std::int64_t page = more ? segment_.table.page(item_.seq, page_index) : 0;
+      k.after = more ? segment_.k.row(page, page_row, item_.kv_head) : nullptr;
+      v.after = more ? segment_.v.row(page, page_row, item_.kv_head) : nullptr;
     }
     void fill(const core::TensorView& view, std::int64_t page, std::int32_t page_row, std::int32_t run, std::int32_t at,
               TileRows& rows) const {
       const std::uint8_t* row = view.row(page, page_row, item_.kv_head);
-      for (std::int32_t j = 0; j < run; ++j) rows.row[at + j] = row + j * view.token_stride;
+      for (std::int32_t j = at; j < at + run; ++j, row += view.token_stride) rows.row[j] = row;
+      if (view.scales == nullptr) {
+        std::fill_n(rows.scale + at, run, nullptr);
+        return;
+      }
+      const std::uint8_t* scale = view.scale_row(page, page_row, item_.kv_head);
+      const std::int32_t in_group = view.token_group() - 1;  // a mask: groups are powers of two
       for (std::int32_t j = 0; j < run; ++j) {
-        rows.scale[at + j] = view.scales == nullptr ? nullptr : view.scale_row(page, page_row + j, item_.kv_head);
+        rows.scale[at + j] = scale;
+        scale += ((page_row + j + 1) & in_group) == 0 ? view.scale_token_stride : 0;
       }
     }
-    [[nodiscard]] TileInput input(const core::TensorView& view, const TileRows* both) const {
+    [[nodiscard]] TileInput input(const core::TensorView& view, const TileRows* both) {
       const bool more = range_.begin + kTileKeys < range_.end;
       return {&both[current_],
-              more ? &both[current_ ^ 1] : nullptr,
+              more ? ahead_ : nullptr,
               core::row_bytes(view.format, b_.p_.head_dim),
               b_.p_.head_dim,
               (range_.begin % segment_.page_size) % view.token_group(),
@@ -109,6 +130,7 @@ class TileBackend {
     const core::WorkItem& item_;
     core::KeyRange range_;
     std::int32_t current_ = 0;
+    PrefetchCursor ahead_[2];  // K and V of the next tile
   };
 
   template <std::int32_t S>
@@ -128,13 +150,13 @@ class TileBackend {
     return {scratch_.output, nullptr};
   }
 
-  [[nodiscard]] Scores multiply_query_key(const Stream& stream) {
+  [[nodiscard]] Scores multiply_query_key(Stream& stream) {
     const core::TensorView& view = stream.segment_.k;
     ops_.multiply_query_key(view.format, stream.input(view, scratch_.keys), scratch_.query_operand, rows_, scratch_.scores);
     return {scratch_.scores, stream.range_.begin};
   }
 
-  void multiply_probability_value(const Stream& stream, const Scores& p, Output& output) {
+  void multiply_probability_value(Stream& stream, const Scores& p, Output& output) {
     const core::TensorView& view = stream.segment_.v;
     adopt_order(output, view);
     ops_.multiply_probability_value(view.format, stream.input(view, scratch_.values),

@@ -23,17 +23,28 @@ inline constexpr std::int32_t kMaxHeadDim = 256;
 /// Room for a tile's query in any operand form.
 inline constexpr std::size_t kQueryOperandBytes = sizeof(float) * kMaxRows * kMaxHeadDim + 12 * 1024;
 
-/// Rows of K or V of one tile, and those of the next one, to be prefetched while this one is computed on.
+/// Rows of K or V of one tile.
 struct TileRows {
   const std::uint8_t* row[kTileKeys];
   const std::uint8_t* scale[kTileKeys];  // along tokens: the scale row of the token's group
   std::int32_t count;
+  const std::uint8_t* after;  // first row of the tile that follows, null at the end
+};
+
+/// How far the rows of a tile have been prefetched (see Prefetcher in products-inl.h).
+struct PrefetchCursor {
+  const TileRows* rows = nullptr;
+  std::int32_t row_bytes = 0;
+  std::int32_t key = -1;             // -1: not begun
+  const std::uint8_t* at = nullptr;  // the next line
+  const std::uint8_t* end = nullptr;
+  std::ptrdiff_t step = 0;
 };
 
 /// One side (K or V) of a tile of keys.
 struct TileInput {
   const TileRows* rows;
-  const TileRows* next;  // null at the end
+  PrefetchCursor* ahead;  // K and V of the next tile, which both products prefetch; null at the end
   std::int32_t row_bytes;
   std::int32_t head_dim;
   std::int32_t first_in_group;  // along tokens: position of row 0 within its scale group

@@ -2,6 +2,7 @@
 // whatever a kernel may meet (all masked, infinite scores, NaN, a sink) has one defined result.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>

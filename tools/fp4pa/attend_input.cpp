@@ -2,6 +2,7 @@
 #include "tools/fp4pa/attend_input.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "reference/element.hpp"
