@@ -46,6 +46,8 @@ add_library(fp4pa_tool_parts STATIC
   tools/fp4pa/bench_gemm.cpp
   tools/fp4pa/bench_quantize.cpp
   tools/fp4pa/bench_report.cpp
+  tools/fp4pa/bench_suite.cpp
+  tools/fp4pa/decode_case.cpp
   tools/fp4pa/device.cpp
   tools/fp4pa/device_cpu.cpp
   tools/fp4pa/gemm.cpp
@@ -76,10 +78,21 @@ if(FP4PA_BUILD_CUDA)
   target_compile_definitions(fp4pa_tool_parts PRIVATE FP4PA_HAVE_CUDA)
 endif()
 
+if(FP4PA_BUILD_HIP)
+  get_property(bandwidth_objects GLOBAL PROPERTY fp4pa_hip_bandwidth_OBJECTS)
+  set_source_files_properties(${bandwidth_objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set_source_files_properties(tools/fp4pa/device_hip.cpp PROPERTIES
+    COMPILE_DEFINITIONS __HIP_PLATFORM_AMD__ INCLUDE_DIRECTORIES "${FP4PA_HIP_INCLUDE_DIR}")
+  target_sources(fp4pa_tool_parts PRIVATE tools/fp4pa/device_hip.cpp ${bandwidth_objects})
+  target_link_libraries(fp4pa_tool_parts PRIVATE "${FP4PA_HIP_LIBRARY}")
+  target_compile_definitions(fp4pa_tool_parts PRIVATE FP4PA_HAVE_HIP)
+  add_dependencies(fp4pa_tool_parts fp4pa_hip_bandwidth)
+endif()
+
 # These files hold CLI11 and JSON templates that run once per start: 13.4 s each at -O3 and 8.6 s at -O1 (g++ 12), and it is
 # them that a first `./run attend` waits for. The files that compute keep the build type's level.
 set(once_per_start main info info_kernels attend quantize bench bench_append bench_bandwidth bench_compare bench_decode bench_quantize
-    bench_report json_output safetensors_read safetensors_write bench_dense bench_gemm weight_file)
+    bench_report bench_suite json_output safetensors_read safetensors_write bench_dense bench_gemm weight_file)
 list(TRANSFORM once_per_start PREPEND "${PROJECT_SOURCE_DIR}/tools/fp4pa/")
 list(TRANSFORM once_per_start APPEND ".cpp")
 set_source_files_properties(${once_per_start} PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O1>")

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tools/fp4pa/bench.hpp"
+#include "tools/fp4pa/bench_suite.hpp"
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/table.hpp"
@@ -87,7 +88,10 @@ void add_bench_compare(CLI::App& bench) {
   command->add_option("after", o->after, "Result file (JSON)")->required();
   command->add_option("--fail-above", o->fail_above, "Exit 1 when any median grew by more than this factor");
   command->add_flag("--json", o->json, "Print JSON");
-  command->callback([o] { compare(*o); });
+  command->callback([o, &bench] {
+    refuse_suite_options(bench);
+    compare(*o);
+  });
 }
 
 }  // namespace fp4pa::tool
