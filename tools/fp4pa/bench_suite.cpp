@@ -2,6 +2,7 @@
 #include "tools/fp4pa/bench_suite.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>
