@@ -102,6 +102,7 @@ sanitize() {
 # The suite, its peers on the same machine, and a table of both.
 bench() {
   local start=$SECONDS axes peers json=("$OUT/bench.json")
+  rm -f "$OUT"/bench.* "$OUT"/peers.*
   read -ra axes <<<"${AXES:-}"
   read -ra peers <<<"${PEERS---sweep}"
   if "$BUILD/bin/fp4pa" bench --suite "${SUITE:-full}" --backend "$RUNTIME" --repeats "${RUNS:-15}" --progress "${axes[@]}" \
@@ -120,7 +121,7 @@ bench() {
       note peers "none" "$(tail -1 "$OUT/peers.txt")"
     fi
   fi
-  python3 perf/table.py "${json[@]}" | tee "$OUT/table.txt"
+  [ ! -e "$OUT/bench.json" ] || python3 perf/table.py "${json[@]}" | tee "$OUT/table.txt"
 }
 
 # Against cuBLAS, where there is a PyTorch.
