@@ -27,7 +27,7 @@ Medians load(const std::string& path) {
   if (!in) throw Failure(Exit::kInputFile, path + ": cannot open");
   Medians medians;
   try {
-    const nlohmann::ordered_json document = nlohmann::ordered_json::parse(in);
+    const nlohmann::json document = nlohmann::json::parse(in);  // sorts a configuration's entries, whose order means nothing
     for (const auto& result : document.at("results")) {
       std::string key = result.at("bench").get<std::string>();
       for (const auto& [name, value] : result.at("config").items()) {
