@@ -28,6 +28,7 @@ const std::vector<Suite>& suites() {
       "--batch 64 --heads 64 --kv-heads 8 --tokens 8K", "--batch 32 --heads 32 --kv-heads 8 --tokens 8K",
       "--batch 128 --heads 32 --kv-heads 8 --tokens 2K", "--batch 8 --heads 64 --kv-heads 8 --tokens 32K",
       "--batch 1 --heads 32 --kv-heads 8 --tokens 128K", "--batch 16 --heads 32 --kv-heads 32 --tokens 4K"};
+  static const std::string kDense = "dense --batch 4 --heads 32 --kv-heads 32 --length 2048";
   static const std::string kMiddle = "decode --batch 32 --heads 32 --kv-heads 8 --tokens 8K";
   static const auto kEachShape = [](const std::string& more) {
     std::vector<std::string> rows;
@@ -85,6 +86,17 @@ const std::vector<Suite>& suites() {
        "decoding over context lengths and over batches, for plots",
        {"decode --batch 8 --heads 32 --kv-heads 8 --tokens 1K,2K,4K,8K,16K,32K,64K,128K --page-size 64" + kFormats,
         "decode --batch 1,2,4,8,16,32,64,128 --heads 32 --kv-heads 8 --tokens 8K --page-size 64" + kFormats},
+       {}},
+      {"dense",
+       "attention without a cache, in bf16, quantised on the way and in MXFP8",
+       {kDense + " --format bf16,mxfp4,nvfp4,mxfp8", kDense + " --format bf16,mxfp4,nvfp4,mxfp8 --causal",
+        kDense + " --format mxfp4,nvfp4 --smooth-k", kDense + " --format mxfp4,nvfp4 --smooth-k --causal",
+        "mxfp8 --batch 4 --heads 32 --kv-heads 32 --length 2048 --decode per_tile,once",
+        "mxfp8 --batch 4 --heads 32 --kv-heads 32 --length 2048 --decode per_tile,once --causal"},
+       {}},
+      {"gemm",
+       "products of a 16-bit X with an FP4 weight",
+       {"gemm --shape 1x8192x8192,4x8192x8192,16x8192x8192,64x8192x8192,256x2880x2880,2048x2880x7680"},
        {}},
       {"full", "decode, variants, prefill, graph, cache and sweep", {}, {"decode", "variants", "prefill", "graph", "cache", "sweep"}},
   };
