@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Peers on the same machine: PyTorch's cuDNN and flash SDPA in BF16, FlashInfer's paged decode where it is importable, and a plain
-Triton quantiser (triton_mxfp4.py) beside libfp4pa's own in this process.
+"""Peers on the same machine: PyTorch's cuDNN and flash SDPA in BF16, FlashInfer's paged decode where it is importable, and a
+plain Triton quantiser (triton_mxfp4.py) beside libfp4pa's own in this process.
 
   peers.py [--json FILE] [--repeats 30] [--sweep] [--library build/gpu/libfp4pa.so] [--only decode,prefill,quantize]
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Plots of recorded results (perf/results/*.json), per KV format.
 
-  plot.py [shapes] RESULT.json [PEERS.json] [-o docs/img/NAME.png]   share of the measured read bandwidth and speed against BF16, a
-                                                                     group of bars per shape
-  plot.py sweep RESULT.json [PEERS.json] [-o docs/img/NAME.png]      the same over context length and over batch, from
-                                                                     `fp4pa bench --suite sweep` or full
+  plot.py [shapes] RESULT.json [PEERS.json] [-o docs/img/NAME.png]
+  plot.py sweep RESULT.json [PEERS.json] [-o docs/img/NAME.png]
+
+shapes: share of the measured read bandwidth and speed against BF16, a group of bars per shape. sweep: the same over context
+length and over batch, from `fp4pa bench --suite sweep` or full.
 
 BF16 is cuDNN's where PEERS.json, of perf/peers.py (--sweep), has it; else our own. Needs matplotlib.
 """
@@ -16,7 +17,8 @@ import sys
 import results_file
 
 FORMATS = ["mxfp4", "nvfp4", "fp8_e4m3", "bf16"]
-SWEPT = dict(heads=32, kv_heads=8, head_dim=128, q_len=1, window=0, rotation=0, v_scale_axis="head_dim", ragged=False, page_size=64)
+SWEPT = dict(heads=32, kv_heads=8, head_dim=128, q_len=1, window=0, rotation=0, v_scale_axis="head_dim", ragged=False,
+             page_size=64)
 
 
 def old_rows(document):
@@ -26,7 +28,8 @@ def old_rows(document):
 
 def shape_name(c, hardware_threads):
     tokens = f"{c['kv_len'] // 1024}K" if c["kv_len"] % 1024 == 0 else str(c["kv_len"])
-    name = f"b{c['batch']} {c['heads']}/{c['kv_heads']} {'to ' if c['ragged'] else ''}{tokens} D{c['head_dim']}, page {c['page_size']}"
+    tokens = f"to {tokens}" if c["ragged"] else tokens
+    name = f"b{c['batch']} {c['heads']}/{c['kv_heads']} {tokens} D{c['head_dim']}, page {c['page_size']}"
     if c["threads"] and hardware_threads:
         name += f", {c['threads']} thread{'s' if c['threads'] > 1 else ''}"
     return name
@@ -139,9 +142,10 @@ def main():
     figure = None
     if what == "sweep":
         results, _ = results_file.load(paths)
-        named = next((r for r in results if is_plain(r) and r.has(**SWEPT) and (r.config["batch"] == 8 or r.has(kv_len=8192))), None)
-        if named:
-            figure = draw_sweep(plt, results, f"Paged decode, 32 query heads, 8 KV heads, head_dim 128, {named.device}, {named.date}")
+        swept = [r for r in results if is_plain(r) and r.has(**SWEPT) and (r.has(batch=8) or r.has(kv_len=8192))]
+        if swept:
+            where = f"{swept[0].device}, {swept[0].date}"
+            figure = draw_sweep(plt, results, f"Paged decode, 32 query heads, 8 KV heads, head_dim 128, {where}")
     else:
         try:
             rows, reference, document = load_shapes(paths)

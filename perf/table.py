@@ -114,7 +114,8 @@ def decode_bars(results, bars):
         bars.ratio(f"mxfp4 {name_of(shape)}, window of 64 over none", plain(results, "mxfp4", window=64, **shape_of(shape)),
                    plain(results, "mxfp4", **shape_of(shape)), bar)
     bars.ratio("mxfp4 b32 32/8 8K, rotation over none", plain(results, "mxfp4", rotation=128, **middle), base, 1.02)
-    bars.ratio("mxfp4 b32 32/8 8K, V along tokens over head_dim", plain(results, "mxfp4", v_scale_axis="tokens", **middle), base, 1.0)
+    bars.ratio("mxfp4 b32 32/8 8K, V along tokens over head_dim", plain(results, "mxfp4", v_scale_axis="tokens", **middle),
+               base, 1.0)
     graph = find(results, "graph", format="mxfp4")
     if graph:
         bars.add("graph replay mxfp4 b1 32/8 1K", graph.us, 12, " us", least=False)
@@ -149,8 +150,8 @@ def main():
     print(", ".join(dict.fromkeys(f"{r.device}, {r.date}" for r in results if r.share is not None)) + "\n")
     decode_table(results)
     prefill = [[name_of((r.config["batch"], r.config["heads"], r.config["kv_heads"], r.config["kv_len"])),
-                "causal" if r.config["causal"] else "all keys", f"{r.config['format']}, {r.config['backend']}", f"{1e-3 * r.us:.2f} ms",
-                f"{r.tflops:.0f} TFLOP/s"] for r in results if r.bench == "prefill"]
+                "causal" if r.config["causal"] else "all keys", f"{r.config['format']}, {r.config['backend']}",
+                f"{1e-3 * r.us:.2f} ms", f"{r.tflops:.0f} TFLOP/s"] for r in results if r.bench == "prefill"]
     print_table(["prefill", "", "", "time", ""], prefill)
     bars = Bars()
     decode_bars(results, bars)

@@ -56,12 +56,13 @@ TEST_CASE("bench: the decode suite has the shapes that decoding is judged by, ea
   for (const auto& result : document.at("results")) {
     const auto& c = result.at("config");
     shapes.insert(c.at("format").get<std::string>() + " " + c.at("heads").dump() + "/" + c.at("kv_heads").dump() + " D" +
-                  c.at("head_dim").dump() + " page " + c.at("page_size").dump() + (c.value("ragged", false) ? " ragged" : ""));
+                  c.at("head_dim").dump() + " page " + c.at("page_size").dump() +
+                  (c.value("ragged", false) ? " ragged" : ""));
   }
   for (const char* format : {"mxfp4", "nvfp4", "fp8_e4m3", "bf16"}) {
-    for (const char* shape : {"64/8 D128 page 64", "64/8 D128 page 16", "32/8 D128 page 64", "32/8 D128 page 16", "32/32 D128 page 64",
-                              "32/32 D128 page 16", "32/8 D128 page 64 ragged", "32/8 D128 page 16 ragged", "32/8 D64 page 64",
-                              "32/8 D256 page 64"}) {
+    for (const char* shape : {"64/8 D128 page 64", "64/8 D128 page 16", "32/8 D128 page 64", "32/8 D128 page 16",
+                              "32/32 D128 page 64", "32/32 D128 page 16", "32/8 D128 page 64 ragged",
+                              "32/8 D128 page 16 ragged", "32/8 D64 page 64", "32/8 D256 page 64"}) {
       INFO(format, " ", shape);
       CHECK(shapes.count(std::string(format) + " " + shape) == 1);
     }
@@ -99,7 +100,8 @@ TEST_CASE("bench: a suite's own failures and options nobody knows end with 2") {
     CHECK(run.err.find(words) != std::string::npos);
   };
   fails("bench", "bench needs a subcommand or --suite");
-  fails("bench --suite all", "unknown suite 'all'; allowed: smoke, decode, variants, prefill, graph, cache, sweep, dense, gemm, full");
+  fails("bench --suite all",
+        "unknown suite 'all'; allowed: smoke, decode, variants, prefill, graph, cache, sweep, dense, gemm, full");
   fails("bench --suite graph --shape 4x4", "--shape: no benchmark of suite graph has this option");
   fails("bench --suite decode --format mxfp5", "unknown KV format 'mxfp5'");
   fails("bench --suite decode --heads 5", "--heads 5 is not a multiple of --kv-heads 8");
@@ -112,8 +114,9 @@ TEST_CASE("bench: a suite's own failures and options nobody knows end with 2") {
 
 TEST_CASE("bench: a step that fails is noted, the others are measured, and the end says so") {
   const test::Scratch scratch;
-  const test::ToolRun run = run_tool("bench decode --format mxfp4 --rotation 0,128,32 --warmup 0 --repeats 1 --warm-caches --json " +
-                                     scratch.file("j") + kTiny + " --head-dim 64");
+  const test::ToolRun run =
+      run_tool("bench decode --format mxfp4 --rotation 0,128,32 --warmup 0 --repeats 1 --warm-caches --json " +
+               scratch.file("j") + kTiny + " --head-dim 64");
   CHECK(run.exit_code == 2);
   CHECK(run.err.find("rotation") != std::string::npos);
   const auto document = ordered_json::parse(test::read_text(scratch.file("j")));
@@ -144,10 +147,12 @@ TEST_CASE("bench: bytes of ragged lengths are those of the lengths, and operatio
   }
   const auto ragged =
       run_json("decode --ragged --batch 5 --tokens 500 --heads 2 --kv-heads 2 --head-dim 64 --page-size 16 --format mxfp4");
-  CHECK(ragged.at("results").at(0).at("bytes") == tokens * 2 * 2 * 34);  // 2 heads, K and V, 32 bytes of codes and 2 of scales
+  CHECK(ragged.at("results").at(0).at("bytes") ==
+        tokens * 2 * 2 * 34);  // 2 heads, K and V, 32 bytes of codes and 2 of scales
   CHECK(ragged.at("results").at(0).at("config").at("ragged") == true);
 
-  const auto all = run_json("prefill --all-keys --tokens 64 --heads 4 --kv-heads 2 --head-dim 64 --format mxfp4").at("results").at(0);
+  const auto all =
+      run_json("prefill --all-keys --tokens 64 --heads 4 --kv-heads 2 --head-dim 64 --format mxfp4").at("results").at(0);
   const double seconds = 1e-3 * all.at("ms").at("median").get<double>();
   CHECK(all.at("tflops").get<double>() == doctest::Approx(1e-12 * 4.0 * 64 * 64 * 64 * 4 / seconds));
   CHECK(all.at("config").at("causal") == false);

@@ -1,5 +1,5 @@
-// What CUDA and HIP devices share, over a runtime that this file makes up on the host: memory is malloc's, and a clock that ticks
-// once for every byte that a "kernel" reads.
+// What CUDA and HIP devices share, over a runtime that this file makes up on the host: memory is malloc's, and a clock that
+// ticks once for every byte that a "kernel" reads.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -72,7 +72,8 @@ fakeError_t launch_read(const void*, std::int64_t bytes, void*, int blocks, std:
 
 }  // namespace
 
-TEST_CASE("gpu device: a buffer of any size is filled with a pattern's bytes, of which the host sends no more than a stretch") {
+TEST_CASE(
+    "gpu device: a buffer of any size is filled with a pattern's bytes, of which the host sends no more than a stretch") {
   GpuDevice device;
   const auto host = make_cpu_device();
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{4097}, 3 * kPatternBytes + 5}) {
@@ -119,7 +120,8 @@ TEST_CASE("gpu device: memory is given back, and an error names what was being d
     GpuDevice device;
     const Buffer buffer = device.allocate(100);
     CHECK(live_allocations == live + 2);  // this one, and where reads may write
-    CHECK_THROWS_WITH_AS((void)device.allocate(std::size_t{2} << 30), "allocating device memory: out of made-up memory", Failure);
+    CHECK_THROWS_WITH_AS((void)device.allocate(std::size_t{2} << 30), "allocating device memory: out of made-up memory",
+                         Failure);
   }
   CHECK(live_allocations == live);
 }

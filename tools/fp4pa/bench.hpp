@@ -84,8 +84,8 @@ class BenchReport {
   std::vector<BenchSkip> skipped_;
 };
 
-/// Rows of results as CSV: the columns are what any of them has, in the order in which they appear; a row that lacks one leaves
-/// it empty.
+/// Rows of results as CSV: the columns are what any of them has, in the order in which they appear; a row that lacks one
+/// leaves it empty.
 [[nodiscard]] std::string csv_of(const nlohmann::ordered_json& document);
 
 /// One measurement to come.
@@ -129,8 +129,8 @@ struct BenchPlan {
   std::vector<std::unique_ptr<Benchmark>> benchmarks;  // that the steps refer to
   std::vector<BenchStep> steps;
 };
-/// Measures all of it; steps with one label once. A step that fails is noted, and the others follow; the first failure is thrown at the end, when everything
-/// has been written.
+/// Measures all of it; steps with one label once. A step that fails is noted, and the others follow; the first failure is
+/// thrown at the end, when everything has been written.
 void run_bench(const BenchOptions& options, const std::function<BenchPlan(const std::vector<int>& threads)>& plan,
                const std::string& suite);
 

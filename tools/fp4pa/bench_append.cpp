@@ -34,10 +34,10 @@ struct AppendSpec {
   int tokens = 0;
 
   [[nodiscard]] std::string label() const {
-    return fmt::format("append and gather {} page {} {} tokens {} heads D{} rotation {} V along {}, {} scattered, {} {}{}", format,
-                       desc.page_size, tokens, desc.num_kv_heads, desc.head_dim, static_cast<int>(desc.rotation),
-                       fp4pa::name_of(desc.v.scale_axis), name_of(slots), fp4pa::name_of(dtype), fp4pa::name_of(desc.scale_mode),
-                       desc.nvfp4_scale == Nvfp4Scale::kFourOverSix ? " 4/6" : "");
+    return fmt::format("append and gather {} page {} {} tokens {} heads D{} rotation {} V along {}, {} scattered, {} {}{}",
+                       format, desc.page_size, tokens, desc.num_kv_heads, desc.head_dim, static_cast<int>(desc.rotation),
+                       fp4pa::name_of(desc.v.scale_axis), name_of(slots), fp4pa::name_of(dtype),
+                       fp4pa::name_of(desc.scale_mode), desc.nvfp4_scale == Nvfp4Scale::kFourOverSix ? " 4/6" : "");
   }
   [[nodiscard]] nlohmann::ordered_json config() const {
     return {{"format", format},
@@ -59,9 +59,10 @@ std::vector<std::int64_t> slots_of(const AppendSpec& spec) {
   const std::vector<std::int32_t> order = page_order(spec.slots == Slots::kPages ? spec.desc.num_pages : spec.tokens, 7);
   std::vector<std::int64_t> slots(static_cast<std::size_t>(spec.tokens));
   for (int i = 0; i < spec.tokens; ++i) {
-    slots[static_cast<std::size_t>(i)] = spec.slots == Slots::kTokens
-                                             ? order[static_cast<std::size_t>(i)]
-                                             : std::int64_t{order[static_cast<std::size_t>(i / page_size)]} * page_size + i % page_size;
+    slots[static_cast<std::size_t>(i)] =
+        spec.slots == Slots::kTokens
+            ? order[static_cast<std::size_t>(i)]
+            : std::int64_t{order[static_cast<std::size_t>(i / page_size)]} * page_size + i % page_size;
   }
   return slots;
 }
@@ -129,8 +130,8 @@ class BenchAppend final : public Benchmark {
           for (const int rotation : split_integers(axes_.rotations, "--rotation", 0)) {
             for (const std::string& axis : split_list(axes_.v_scale_axes, "--v-scale-axis")) {
               const AppendSpec spec = spec_of(format, page_size, tokens, rotation, axis);
-              steps.push_back({spec.label(),
-                               [spec, threads](BenchReport& report) { append_and_gather(spec, threads, report); }});
+              steps.push_back(
+                  {spec.label(), [spec, threads](BenchReport& report) { append_and_gather(spec, threads, report); }});
             }
           }
         }
@@ -140,7 +141,8 @@ class BenchAppend final : public Benchmark {
   }
 
  private:
-  [[nodiscard]] AppendSpec spec_of(const std::string& format, int page_size, int tokens, int rotation, const std::string& axis) const {
+  [[nodiscard]] AppendSpec spec_of(const std::string& format, int page_size, int tokens, int rotation,
+                                   const std::string& axis) const {
     AppendSpec spec;
     spec.format = format;
     spec.dtype = parse_name<DType>(axes_.dtype, kAllDTypes, "dtype");
@@ -151,7 +153,8 @@ class BenchAppend final : public Benchmark {
     const auto v_axis = parse_name<VScaleAxis>(axis, kAllScaleAxes, "V scale axis");
     if (desc.v.format == KvFormat::kMxfp4 || desc.v.format == KvFormat::kNvfp4) desc.v.scale_axis = v_axis;
     if (desc.v.scale_axis == VScaleAxis::kTokens && spec.slots == Slots::kTokens) {
-      throw Failure(Exit::kUsage, "--slots tokens: V scaled along tokens is appended in whole groups of neighbours; allowed: pages");
+      throw Failure(Exit::kUsage,
+                    "--slots tokens: V scaled along tokens is appended in whole groups of neighbours; allowed: pages");
     }
     desc.num_kv_heads = axes_.kv_heads;
     desc.head_dim = axes_.head_dim;

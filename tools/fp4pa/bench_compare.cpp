@@ -46,8 +46,7 @@ Medians load(const std::string& path) {
 
 void compare(const CompareOptions& o) {
   const Medians before = load(o.before), after = load(o.after);
-  nlohmann::ordered_json document{
-      {"before", o.before}, {"after", o.after}, {"results", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json document{{"before", o.before}, {"after", o.after}, {"results", nlohmann::ordered_json::array()}};
   Table table({"configuration", "before ms", "after ms", "after/before"});
   double worst = 0.0;
   std::size_t matched = 0;
@@ -56,8 +55,7 @@ void compare(const CompareOptions& o) {
       if (other != key) continue;
       ++matched;
       worst = std::max(worst, new_ms / old_ms);
-      table.add(
-          {key, fmt::format("{:.3f}", old_ms), fmt::format("{:.3f}", new_ms), fmt::format("{:.3f}", new_ms / old_ms)});
+      table.add({key, fmt::format("{:.3f}", old_ms), fmt::format("{:.3f}", new_ms), fmt::format("{:.3f}", new_ms / old_ms)});
       document["results"].push_back(
           {{"configuration", key}, {"before_ms", old_ms}, {"after_ms", new_ms}, {"ratio", new_ms / old_ms}});
       break;
@@ -74,8 +72,7 @@ void compare(const CompareOptions& o) {
     }
   }
   if (o.fail_above > 0.0 && worst > o.fail_above) {
-    throw Failure(Exit::kOutsideContract,
-                  fmt::format("slower by a factor of {:.3f}; allowed {:.3f}", worst, o.fail_above));
+    throw Failure(Exit::kOutsideContract, fmt::format("slower by a factor of {:.3f}; allowed {:.3f}", worst, o.fail_above));
   }
 }
 

@@ -1,6 +1,6 @@
 // `fp4pa bench decode`: one step of decoding (or a few query tokens) over long caches, against the memory's bandwidth;
-// `fp4pa bench prefill`: as many queries as keys, in TFLOPS; and `fp4pa bench graph`: replays of a recorded step, one after the
-// other, per call.
+// `fp4pa bench prefill`: as many queries as keys, in TFLOPS; and `fp4pa bench graph`: replays of a recorded step, one after
+// the other, per call.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace fp4pa::tool {
 namespace {
 
 struct DecodeAxes {
-  std::string formats = "bf16,mxfp4,nvfp4", page_sizes = "16,64", batches = "4", head_dims = "128", kv_lens = "32768", q_lens = "1",
-              rotations = "0", windows = "0", v_scale_axes = "head_dim", page_order = "hnd", dtype = "bf16";
+  std::string formats = "bf16,mxfp4,nvfp4", page_sizes = "16,64", batches = "4", head_dims = "128", kv_lens = "32768",
+              q_lens = "1", rotations = "0", windows = "0", v_scale_axes = "head_dim", page_order = "hnd", dtype = "bf16";
   int heads = 32, kv_heads = 8, sliding_window = 0, splits = 0;
   bool ragged = false, in_order = false, all_keys = false;
 };
@@ -101,15 +101,16 @@ std::vector<DecodeSpec> specs_of(const DecodeAxes& o, bool whole_prompt) {
     if (whole_prompt) s.q_len = s.kv_len;
     (void)parse_rotation(s.rotation);
     if (s.q_len > s.kv_len) {
-      throw Failure(Exit::kUsage, fmt::format("--q-len {} exceeds --tokens {}: the queries are the last tokens", s.q_len, s.kv_len));
+      throw Failure(Exit::kUsage,
+                    fmt::format("--q-len {} exceeds --tokens {}: the queries are the last tokens", s.q_len, s.kv_len));
     }
   }
   return specs;
 }
 
 std::string label_of(const char* name, const DecodeSpec& s) {
-  std::string label = fmt::format("{} {} b{} {}/{} {} tokens{} D{} page {}", name, s.format, s.batch, s.heads, s.kv_heads, s.kv_len,
-                                  s.ragged ? " at most" : "", s.head_dim, s.page_size);
+  std::string label = fmt::format("{} {} b{} {}/{} {} tokens{} D{} page {}", name, s.format, s.batch, s.heads, s.kv_heads,
+                                  s.kv_len, s.ragged ? " at most" : "", s.head_dim, s.page_size);
   const DecodeSpec plain;
   if (s.q_len != plain.q_len) label += fmt::format(" q_len {}", s.q_len);
   if (s.window != plain.window) label += fmt::format(" window {}", s.window);
@@ -124,7 +125,8 @@ std::string label_of(const char* name, const DecodeSpec& s) {
   return label;
 }
 
-BenchResult result_of(const char* name, Device& device, const DecodeSpec& spec, const DecodeCase& decode, int threads, const Spread& time) {
+BenchResult result_of(const char* name, Device& device, const DecodeSpec& spec, const DecodeCase& decode, int threads,
+                      const Spread& time) {
   BenchResult r;
   r.bench = name;
   r.time = time;
@@ -156,7 +158,8 @@ class BenchDecode : public Benchmark {
     c.add_flag("--ragged", axes_.ragged, "Lengths log-uniform from 1 to --tokens");
     c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list")->capture_default_str();
     c.add_option("--page-order", axes_.page_order, "hnd or nhd")->capture_default_str();
-    c.add_option("--format", axes_.formats, "KV formats, a list; K+V where they differ: fp8_e4m3+nvfp4")->capture_default_str();
+    c.add_option("--format", axes_.formats, "KV formats, a list; K+V where they differ: fp8_e4m3+nvfp4")
+        ->capture_default_str();
     c.add_option("--v-scale-axis", axes_.v_scale_axes, "head_dim, tokens, a list")->capture_default_str();
     c.add_option("--dtype", axes_.dtype, "Of Q and O")->capture_default_str();
     c.add_option("--rotation", axes_.rotations, "Hadamard block: 0, 16, 32, 64, 128, a list")->capture_default_str();
@@ -164,7 +167,8 @@ class BenchDecode : public Benchmark {
     c.add_option("--sliding-window", axes_.sliding_window, "A query sees at most this many keys");
     c.add_option("--splits", axes_.splits, "Force KV splits of this many tokens");
     c.add_flag("--in-order", axes_.in_order, "Pages in order instead of scattered");
-    c.add_flag("--shuffle", [](std::int64_t) {}, "Scatter the pages (the default)");
+    c.add_flag(
+        "--shuffle", [](std::int64_t) {}, "Scatter the pages (the default)");
     if (whole_prompt_) {
       c.add_flag("--all-keys", axes_.all_keys, "Every query sees every key, instead of those up to its own position");
     } else {
@@ -196,8 +200,8 @@ class BenchDecode : public Benchmark {
   bool whole_prompt_;
 };
 
-/// Replays follow each other at once, so that a call's time is what the device needs from one to the next. They find their keys in
-/// the caches, as far as these hold them.
+/// Replays follow each other at once, so that a call's time is what the device needs from one to the next. They find their
+/// keys in the caches, as far as these hold them.
 class BenchGraph final : public BenchDecode {
  public:
   BenchGraph() : BenchDecode(false) {
@@ -214,7 +218,8 @@ class BenchGraph final : public BenchDecode {
   [[nodiscard]] const char* name() const override { return "graph"; }
   void measure_one(BenchReport& report, const DecodeSpec& spec, DecodeCase& decode, int threads) override {
     const auto replay = report.device().recorded(decode.prepare(report.device(), threads));
-    if (!replay) return report.add(BenchSkip{label_of("graph", spec), "this device's back end records no graphs; cuda does"});
+    if (!replay)
+      return report.add(BenchSkip{label_of("graph", spec), "this device's back end records no graphs; cuda does"});
     Spread time = measure(report.device(), report.options(), [&] {
       for (int i = 0; i < calls_; ++i) replay();
     });

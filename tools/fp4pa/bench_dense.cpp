@@ -41,18 +41,12 @@ BenchResult result_of(const Device& device, const DenseOptions& o, const char* n
                       const char* backend) {
   BenchResult r;
   r.bench = name;
-  r.config = {{"format", format},
-              {"batch", o.batch},
-              {"heads", o.heads},
-              {"kv_heads", o.kv_heads},
-              {"head_dim", o.head_dim},
-              {"length", o.length},
-              {"q_len", o.queries()},
-              {"causal", o.causal},
-              {"rotation", o.rotation},
-              {"v_scale_axis", o.v_scale_axis},
-              {"smooth_k", o.smooth_k},
-              {"dtype", o.dtype},
+  r.config = {{"format", format},       {"batch", o.batch},
+              {"heads", o.heads},       {"kv_heads", o.kv_heads},
+              {"head_dim", o.head_dim}, {"length", o.length},
+              {"q_len", o.queries()},   {"causal", o.causal},
+              {"rotation", o.rotation}, {"v_scale_axis", o.v_scale_axis},
+              {"smooth_k", o.smooth_k}, {"dtype", o.dtype},
               {"backend", backend}};
   if (device.has_threads()) r.config["threads"] = threads;
   return r;
@@ -102,8 +96,7 @@ void dense_once(const DenseOptions& o, const std::string& format, int threads, B
   const double kv_bytes = o.elements(o.length, o.kv_heads) * size_of(dtype);
   const Buffer q = filled(device, q_bytes, pattern, 1), k = filled(device, kv_bytes, pattern, 2),
                v = filled(device, kv_bytes, pattern, 3);
-  const Buffer out = device.allocate(static_cast<std::size_t>(q_bytes)),
-               workspace = device.allocate(plan.workspace_bytes());
+  const Buffer out = device.allocate(static_cast<std::size_t>(q_bytes)), workspace = device.allocate(plan.workspace_bytes());
   DenseAttentionArgs args;
   args.q = q.data();
   args.k = {k.data(), dtype, 0, 0};
@@ -136,13 +129,11 @@ void mxfp8_once(const DenseOptions& o, const std::string& decode, int threads, B
   const double q_codes = o.elements(o.queries(), o.heads);
   const double kv_codes = o.elements(o.length, o.kv_heads);
   const Buffer q = filled(device, q_codes, Fill::kE4m3, 1), k = filled(device, kv_codes, Fill::kE4m3, 2),
-               v = filled(device, kv_codes, Fill::kE4m3, 3),
-               q_scales = filled(device, q_codes / 32, Fill::kE8m0Scales, 4),
+               v = filled(device, kv_codes, Fill::kE4m3, 3), q_scales = filled(device, q_codes / 32, Fill::kE8m0Scales, 4),
                k_scales = filled(device, kv_codes / 32, Fill::kE8m0Scales, 5),
                v_scales = filled(device, kv_codes / 32, Fill::kE8m0Scales, 6);
   const double o_bytes = q_codes * size_of(c.o_dtype);
-  const Buffer out = device.allocate(static_cast<std::size_t>(o_bytes)),
-               workspace = device.allocate(plan.workspace_bytes());
+  const Buffer out = device.allocate(static_cast<std::size_t>(o_bytes)), workspace = device.allocate(plan.workspace_bytes());
   Mxfp8AttentionArgs args;
   args.q = {q.data(), 0, 0, q_scales.data(), 0, 0};
   args.k = {k.data(), 0, 0, k_scales.data(), 0, 0};
@@ -176,11 +167,13 @@ std::vector<BenchStep> steps_of(const DenseOptions& o, const char* name, const s
   check_heads(o);
   std::vector<BenchStep> steps;
   for (const std::string& row : rows) {
-    steps.push_back({fmt::format("{} {} b{} {}/{} {} tokens{}{} D{} rotation {} V along {}{} {}", name, row, o.batch, o.heads, o.kv_heads,
-                                 o.length, o.q_len != 0 ? fmt::format(" q_len {}", o.q_len) : "", o.causal ? " causal" : "", o.head_dim,
-                                 o.rotation, o.v_scale_axis, o.smooth_k ? " smooth K" : "", o.dtype), [&o, row, threads, once](BenchReport& report) {
-                       for (const int t : threads) once(o, row, t, report);
-                     }});
+    steps.push_back(
+        {fmt::format("{} {} b{} {}/{} {} tokens{}{} D{} rotation {} V along {}{} {}", name, row, o.batch, o.heads,
+                     o.kv_heads, o.length, o.q_len != 0 ? fmt::format(" q_len {}", o.q_len) : "", o.causal ? " causal" : "",
+                     o.head_dim, o.rotation, o.v_scale_axis, o.smooth_k ? " smooth K" : "", o.dtype),
+         [&o, row, threads, once](BenchReport& report) {
+           for (const int t : threads) once(o, row, t, report);
+         }});
   }
   return steps;
 }

@@ -15,7 +15,8 @@ namespace {
 constexpr ActivationForm kAllForms[] = {ActivationForm::k16Bit, ActivationForm::kFp4};
 
 struct GemmAxes {
-  std::string shapes = "1x4096x4096,16x4096x4096,128x2880x2880", formats = "mxfp4,nvfp4", forms = "a16,a4", layout = "linear";
+  std::string shapes = "1x4096x4096,16x4096x4096,128x2880x2880", formats = "mxfp4,nvfp4", forms = "a16,a4",
+              layout = "linear";
 };
 
 struct Shape {
@@ -27,7 +28,8 @@ Shape parse_shape(const std::string& text) {
   int used = 0;
   constexpr long long kMost = 1 << 20;
   if (std::sscanf(text.c_str(), "%lldx%lldx%lld%n", &s.m, &s.n, &s.k, &used) != 3 ||
-      static_cast<std::size_t>(used) != text.size() || s.m <= 0 || s.n <= 0 || s.k <= 0 || s.m > kMost || s.n > kMost || s.k > kMost) {
+      static_cast<std::size_t>(used) != text.size() || s.m <= 0 || s.n <= 0 || s.k <= 0 || s.m > kMost || s.n > kMost ||
+      s.k > kMost) {
     throw Failure(Exit::kUsage, "--shape: '" + text + "' is not MxNxK with all three from 1 to 2^20");
   }
   return s;
@@ -68,7 +70,8 @@ void multiply(const Shape& s, BlockFormat format, ActivationForm form, ScaleLayo
     if (device.has_threads()) r.config["threads"] = t;
     r.time = measure(device, report.options(), [&] { check(fp4_linear(a, exec), "fp4_linear"); });
     r.bytes = static_cast<double>(codes.bytes() + scales.bytes() + x.bytes() + out.bytes());
-    r.figures["GFLOP_per_s"] = 2e-9 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) / r.time.median;
+    r.figures["GFLOP_per_s"] =
+        2e-9 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) / r.time.median;
     report.add(std::move(r));
   }
 }
@@ -91,9 +94,8 @@ class BenchGemm final : public Benchmark {
         const auto format = parse_name<BlockFormat>(format_text, std::span(kAllBlockFormats).first(2), "format");
         for (const std::string& form_text : split_list(axes_.forms, "--activations")) {
           const auto form = parse_name<ActivationForm>(form_text, kAllForms, "activations");
-          steps.push_back({fmt::format("gemm {} {} {} {}", format_text, form_text, text, axes_.layout), [=](BenchReport& report) {
-                             multiply(shape, format, form, layout, threads, report);
-                           }});
+          steps.push_back({fmt::format("gemm {} {} {} {}", format_text, form_text, text, axes_.layout),
+                           [=](BenchReport& report) { multiply(shape, format, form, layout, threads, report); }});
         }
       }
     }

@@ -25,8 +25,8 @@ struct Shape {
 Shape parse_shape(const std::string& text) {
   long long rows = 0, cols = 0;
   int used = 0;
-  if (std::sscanf(text.c_str(), "%lldx%lld%n", &rows, &cols, &used) != 2 ||
-      static_cast<std::size_t>(used) != text.size() || rows <= 0 || cols <= 0 || rows > (1 << 24) || cols > (1 << 24)) {
+  if (std::sscanf(text.c_str(), "%lldx%lld%n", &rows, &cols, &used) != 2 || static_cast<std::size_t>(used) != text.size() ||
+      rows <= 0 || cols <= 0 || rows > (1 << 24) || cols > (1 << 24)) {
     throw Failure(Exit::kUsage, "--shape: '" + text + "' is not ROWSxCOLS with both from 1 to 2^24");
   }
   return {rows, cols};
@@ -42,8 +42,8 @@ void quantize_and_back(const QuantizeSpec& spec, const std::vector<int>& threads
   Device& device = report.device();
   const Buffer x = device.allocate(static_cast<std::size_t>(spec.shape.rows * spec.shape.cols * size_of(spec.dtype)));
   const Buffer codes = device.allocate(quantized_code_bytes(spec.config.format, spec.shape.rows, spec.shape.cols));
-  const Buffer scales = device.allocate(
-      quantized_scale_bytes(spec.config.format, spec.config.scale_layout, spec.shape.rows, spec.shape.cols));
+  const Buffer scales =
+      device.allocate(quantized_scale_bytes(spec.config.format, spec.config.scale_layout, spec.shape.rows, spec.shape.cols));
   device.fill(x, spec.dtype == DType::kF32 ? Fill::kF32 : spec.dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16, 5);
   for (const int t : threads) {
     const ExecDesc exec{report.options().backend_name(), nullptr, t};
@@ -63,11 +63,13 @@ void quantize_and_back(const QuantizeSpec& spec, const std::vector<int>& threads
       report.add(std::move(r));
     };
     one("quantize", [&] {
-      check(quantize(spec.config, x.data(), spec.dtype, spec.shape.rows, spec.shape.cols, codes.data(), scales.data(), exec), "quantize");
+      check(quantize(spec.config, x.data(), spec.dtype, spec.shape.rows, spec.shape.cols, codes.data(), scales.data(), exec),
+            "quantize");
     });
     one("dequantize", [&] {
-      check(dequantize(spec.config, codes.data(), scales.data(), spec.shape.rows, spec.shape.cols, x.data(), spec.dtype, exec),
-            "dequantize");
+      check(
+          dequantize(spec.config, codes.data(), scales.data(), spec.shape.rows, spec.shape.cols, x.data(), spec.dtype, exec),
+          "dequantize");
     });
   }
 }
@@ -96,8 +98,8 @@ class BenchQuantize final : public Benchmark {
           spec.dtype = parse_name<DType>(dtype, kAllDTypes, "dtype");
           for (const std::string& layout : split_list(axes_.layouts, "--scale-layout")) {
             spec.config.scale_layout = parse_scale_layout(layout);
-            steps.push_back({fmt::format("quantize and dequantise {} {} {} {} {}{}", format, shape, dtype, layout, axes_.scale_mode,
-                                         axes_.four_over_six ? " 4/6" : ""),
+            steps.push_back({fmt::format("quantize and dequantise {} {} {} {} {}{}", format, shape, dtype, layout,
+                                         axes_.scale_mode, axes_.four_over_six ? " 4/6" : ""),
                              [spec, threads](BenchReport& report) { quantize_and_back(spec, threads, report); }});
           }
         }

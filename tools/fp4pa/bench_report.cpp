@@ -38,7 +38,8 @@ const BenchResult* bf16_sibling(const std::vector<BenchResult>& results, const B
   if (!r.config.contains("format")) return nullptr;
   const Json rest = without_format(r.config);
   for (const BenchResult& other : results) {
-    if (other.bench == r.bench && other.config.value("format", "") == "bf16" && without_format(other.config) == rest) return &other;
+    if (other.bench == r.bench && other.config.value("format", "") == "bf16" && without_format(other.config) == rest)
+      return &other;
   }
   return nullptr;
 }
@@ -178,7 +179,8 @@ void BenchReport::print_tables() const {
     std::vector<std::string> header;
     for (const std::string& key : keys) {
       const std::string first = cell(rows.front()->config, key);
-      const bool same = std::all_of(rows.begin(), rows.end(), [&](const BenchResult* r) { return cell(r->config, key) == first; });
+      const bool same =
+          std::all_of(rows.begin(), rows.end(), [&](const BenchResult* r) { return cell(r->config, key) == first; });
       if (same && key != "format") {
         shared += " " + key + " " + first + ",";
       } else {
@@ -195,7 +197,8 @@ void BenchReport::print_tables() const {
       const BenchResult& r = *rows[i];
       std::vector<std::string> row;
       for (std::size_t c = 0; c < config_columns; ++c) row.push_back(cell(r.config, header[c]));
-      for (const double t : {r.time.median, r.time.min, r.time.p10, r.time.p90}) row.push_back(fmt::format("{:.4f}", 1e3 * t));
+      for (const double t : {r.time.median, r.time.min, r.time.p10, r.time.p90})
+        row.push_back(fmt::format("{:.4f}", 1e3 * t));
       row.push_back(fmt::format("{:.2f}", gbs(r)));
       row.push_back(fmt::format("{:.1f} %", 100.0 * share(r)));
       for (const std::string& key : figure_keys) row.push_back(cell(figures[i], key));

@@ -25,7 +25,7 @@ const std::vector<Suite>& suites() {
   static const std::string kFp4 = " --format mxfp4,nvfp4 --page-size 64";
   // batch, query and KV heads, tokens: the shapes that decoding is judged by.
   static const std::vector<std::string> kShapes = {
-      "--batch 64 --heads 64 --kv-heads 8 --tokens 8K", "--batch 32 --heads 32 --kv-heads 8 --tokens 8K",
+      "--batch 64 --heads 64 --kv-heads 8 --tokens 8K",  "--batch 32 --heads 32 --kv-heads 8 --tokens 8K",
       "--batch 128 --heads 32 --kv-heads 8 --tokens 2K", "--batch 8 --heads 64 --kv-heads 8 --tokens 32K",
       "--batch 1 --heads 32 --kv-heads 8 --tokens 128K", "--batch 16 --heads 32 --kv-heads 32 --tokens 4K"};
   static const std::string kDense = "dense --batch 4 --heads 32 --kv-heads 32 --length 2048";
@@ -42,13 +42,17 @@ const std::vector<Suite>& suites() {
   static const std::vector<Suite> kSuites = {
       {"smoke",
        "every benchmark once, small: a few seconds",
-       {"decode --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4,nvfp4,fp8_e4m3,bf16 --page-size 64",
+       {"decode --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4,nvfp4,fp8_e4m3,bf16 --page-size "
+        "64",
         "decode --batch 4 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --ragged --format mxfp4 --page-size 16",
-        "decode --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4 --page-size 64 --window 64 --q-len 1,4",
+        "decode --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4 --page-size 64 --window 64 "
+        "--q-len 1,4",
         "prefill --batch 1 --heads 4 --kv-heads 2 --head-dim 64 --tokens 256 --format mxfp4,bf16",
-        "graph --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4", "append --tokens 1K --kv-heads 2 --format mxfp4,bf16",
-        "append --tokens 1K --kv-heads 2 --format mxfp4 --slots tokens", "quantize --shape 256x256 --format mxfp4,nvfp4,mxfp8",
-        "gemm --shape 1x256x256 --format mxfp4 --activations a16", "dense --heads 2 --kv-heads 2 --length 128 --format mxfp4",
+        "graph --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4",
+        "append --tokens 1K --kv-heads 2 --format mxfp4,bf16",
+        "append --tokens 1K --kv-heads 2 --format mxfp4 --slots tokens",
+        "quantize --shape 256x256 --format mxfp4,nvfp4,mxfp8", "gemm --shape 1x256x256 --format mxfp4 --activations a16",
+        "dense --heads 2 --kv-heads 2 --length 128 --format mxfp4",
         "mxfp8 --heads 2 --kv-heads 2 --length 128 --decode once"},
        {}},
       {"decode",
@@ -59,9 +63,10 @@ const std::vector<Suite>& suites() {
        {}},
       {"variants",
        "what a recent window, rotation, V along tokens and several query tokens cost",
-       kJoined(kEachShape(kFp4 + " --q-len 1,4,8"),
-               {kMiddle + " --window 0,64" + kFp4, "decode --batch 8 --heads 64 --kv-heads 8 --tokens 32K --window 0,64" + kFp4,
-                kMiddle + " --rotation 0,128" + kFp4, kMiddle + " --v-scale-axis head_dim,tokens" + kFp4}),
+       kJoined(
+           kEachShape(kFp4 + " --q-len 1,4,8"),
+           {kMiddle + " --window 0,64" + kFp4, "decode --batch 8 --heads 64 --kv-heads 8 --tokens 32K --window 0,64" + kFp4,
+            kMiddle + " --rotation 0,128" + kFp4, kMiddle + " --v-scale-axis head_dim,tokens" + kFp4}),
        {}},
       {"prefill",
        "whole prompts, causal and with all keys",
@@ -98,7 +103,10 @@ const std::vector<Suite>& suites() {
        "products of a 16-bit X with an FP4 weight",
        {"gemm --shape 1x8192x8192,4x8192x8192,16x8192x8192,64x8192x8192,256x2880x2880,2048x2880x7680"},
        {}},
-      {"full", "decode, variants, prefill, graph, cache and sweep", {}, {"decode", "variants", "prefill", "graph", "cache", "sweep"}},
+      {"full",
+       "decode, variants, prefill, graph, cache and sweep",
+       {},
+       {"decode", "variants", "prefill", "graph", "cache", "sweep"}},
   };
   return kSuites;
 }
@@ -225,7 +233,7 @@ void refuse_suite_options(const CLI::App& bench) {
   for (const CLI::Option* option : bench.get_options()) {
     if (option->count() == 0) continue;
     throw Failure(Exit::kUsage, fmt::format("--{} before a subcommand is for --suite alone; put it behind the subcommand",
-                                              option->get_lnames().front()));
+                                            option->get_lnames().front()));
   }
 }
 

@@ -22,13 +22,13 @@ struct DecodeSpec {
   PageLayout page_order = PageLayout::kHnd;
   DType dtype = DType::kBF16;  ///< of Q and O
   int batch = 1, heads = 1, kv_heads = 1, head_dim = 128, page_size = 64;
-  int kv_len = 1;         ///< keys of each sequence, or of the longest with `ragged`
-  bool ragged = false;    ///< lengths log-uniform from 1 to kv_len
-  int q_len = 1;          ///< query tokens of each sequence
-  int rotation = 0;       ///< Hadamard block
-  int window = 0;         ///< newest tokens in bf16
-  int sliding_window = 0; ///< keys that a query sees; 0 = all
-  int splits = 0;         ///< tokens of forced splits
+  int kv_len = 1;          ///< keys of each sequence, or of the longest with `ragged`
+  bool ragged = false;     ///< lengths log-uniform from 1 to kv_len
+  int q_len = 1;           ///< query tokens of each sequence
+  int rotation = 0;        ///< Hadamard block
+  int window = 0;          ///< newest tokens in bf16
+  int sliding_window = 0;  ///< keys that a query sees; 0 = all
+  int splits = 0;          ///< tokens of forced splits
   bool causal = true, in_order = false;
 };
 

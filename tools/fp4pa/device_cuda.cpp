@@ -55,7 +55,8 @@ class CudaDevice final : public GpuDevice {
     const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
     static_cast<void>(cudaGraphDestroy(graph));
     must(error, "instantiating a graph");
-    const std::shared_ptr<CUgraphExec_st> owner(executable, [](cudaGraphExec_t g) { static_cast<void>(cudaGraphExecDestroy(g)); });
+    const std::shared_ptr<CUgraphExec_st> owner(executable,
+                                                [](cudaGraphExec_t g) { static_cast<void>(cudaGraphExecDestroy(g)); });
     return [owner] { must(cudaGraphLaunch(owner.get(), nullptr), "launching a graph"); };
   }
 };
