@@ -1,7 +1,7 @@
 """A plain MXFP4 quantiser in Triton, the peer of fp4pa_quantize: f32 in groups of 32, one E8M0 scale each (floor of the largest
 exponent), E2M1 codes rounded to nearest even, the even element in the low nibble. Finite values; not for NaN or infinity.
 
-Nothing here needs a GPU until it is launched: tests run the kernel in Triton's interpreter.
+With TRITON_INTERPRET=1 it runs on the host; perf/peers.py compares what it writes on the GPU with libfp4pa's CPU back end.
 """
 import triton
 import triton.language as tl
