@@ -13,6 +13,22 @@ set(missing)
 find_package(CLI11 CONFIG QUIET)
 find_package(nlohmann_json CONFIG QUIET)
 find_package(fmt CONFIG QUIET)
+# Bare headers serve as well, below include/ of CMAKE_PREFIX_PATH: a machine that is lent for a measurement has no packages.
+foreach(pair "CLI11::CLI11|CLI/CLI.hpp" "nlohmann_json::nlohmann_json|nlohmann/json.hpp" "fmt::fmt|fmt/format.h")
+  string(REPLACE "|" ";" pair "${pair}")
+  list(GET pair 0 target)
+  list(GET pair 1 header)
+  string(MAKE_C_IDENTIFIER "FP4PA_INCLUDE_OF_${header}" found)
+  if(NOT TARGET ${target})
+    find_path(${found} "${header}")
+    mark_as_advanced(${found})
+    if(${found})
+      add_library(${target} INTERFACE IMPORTED)
+      target_include_directories(${target} INTERFACE "${${found}}")
+      target_compile_definitions(${target} INTERFACE $<$<STREQUAL:${target},fmt::fmt>:FMT_HEADER_ONLY>)
+    endif()
+  endif()
+endforeach()
 foreach(pair "CLI11::CLI11|CLI11" "nlohmann_json::nlohmann_json|nlohmann-json" "fmt::fmt|fmt")
   string(REPLACE "|" ";" pair "${pair}")
   list(GET pair 0 target)
@@ -46,6 +62,8 @@ add_library(fp4pa_tool_parts STATIC
   tools/fp4pa/bench_gemm.cpp
   tools/fp4pa/bench_quantize.cpp
   tools/fp4pa/bench_report.cpp
+  tools/fp4pa/bench_suite.cpp
+  tools/fp4pa/decode_case.cpp
   tools/fp4pa/device.cpp
   tools/fp4pa/device_cpu.cpp
   tools/fp4pa/gemm.cpp
@@ -76,10 +94,21 @@ if(FP4PA_BUILD_CUDA)
   target_compile_definitions(fp4pa_tool_parts PRIVATE FP4PA_HAVE_CUDA)
 endif()
 
+if(FP4PA_BUILD_HIP)
+  get_property(bandwidth_objects GLOBAL PROPERTY fp4pa_hip_bandwidth_OBJECTS)
+  set_source_files_properties(${bandwidth_objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set_source_files_properties(tools/fp4pa/device_hip.cpp PROPERTIES COMPILE_DEFINITIONS __HIP_PLATFORM_AMD__)
+  target_include_directories(fp4pa_tool_parts SYSTEM PRIVATE "${FP4PA_HIP_INCLUDE_DIR}")
+  target_sources(fp4pa_tool_parts PRIVATE tools/fp4pa/device_hip.cpp ${bandwidth_objects})
+  target_link_libraries(fp4pa_tool_parts PRIVATE "${FP4PA_HIP_LIBRARY}")
+  target_compile_definitions(fp4pa_tool_parts PRIVATE FP4PA_HAVE_HIP)
+  add_dependencies(fp4pa_tool_parts fp4pa_hip_bandwidth)
+endif()
+
 # These files hold CLI11 and JSON templates that run once per start: 13.4 s each at -O3 and 8.6 s at -O1 (g++ 12), and it is
 # them that a first `./run attend` waits for. The files that compute keep the build type's level.
 set(once_per_start main info info_kernels attend quantize bench bench_append bench_bandwidth bench_compare bench_decode bench_quantize
-    bench_report json_output safetensors_read safetensors_write bench_dense bench_gemm weight_file)
+    bench_report bench_suite json_output safetensors_read safetensors_write bench_dense bench_gemm weight_file)
 list(TRANSFORM once_per_start PREPEND "${PROJECT_SOURCE_DIR}/tools/fp4pa/")
 list(TRANSFORM once_per_start APPEND ".cpp")
 set_source_files_properties(${once_per_start} PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O1>")

@@ -2,26 +2,28 @@
 # Builds, tests and measures a GPU back end on a machine with a GPU, in one command. A short table comes last.
 #
 #   perf/gpu_check.sh [build] [test] [sanitize] [bench] [gemm] default: build test bench
-#   RUNTIME=hip perf/gpu_check.sh [build] [test]               the HIP back end, on an AMD GPU; never run so far
+#   RUNTIME=hip perf/gpu_check.sh [build] [test] [bench]       the HIP back end, on an AMD GPU; never run so far
 #
 #   BUILD=build/gpu        where to build             ARCH=90-real   architectures to build for (HIP: gfx950, or gfx942;gfx950)
 #   OUT=$BUILD/results     JSON and logs              JOBS=$(nproc)
-#   DEPS=/path             a folder with include/{doctest,hwy} and lib/libhwy.a or lib/libhwy.so.1, if not installed
+#   DEPS=/path             a folder with include/{doctest,hwy,CLI,nlohmann,fmt} and lib/libhwy.a or lib/libhwy.so.1, if these are not
+#                          installed; perf/collect_deps.sh makes one
 #   GRID=1500 INSTANCE=25  configurations of the grid, and per instance
-#   FORMATS=mxfp4,nvfp4,fp8_e4m3,bf16  RUNS=40  PAGE=64
+#   SUITE=full             of `fp4pa bench --suite`      AXES="--format mxfp4"  axes that replace the suite's own
+#   RUNS=15                timed runs of a configuration PEERS="--sweep"        arguments of perf/peers.py, where there is PyTorch
 #
 # Needed: nvcc 12.9 or newer (HIP: ROCm 6.4 or newer, or clang 20 and libamdhip64), CMake 3.25, ninja, a C++20 host compiler
-# with OpenMP; doctest's header and Google Highway.
+# with OpenMP; doctest's header, Google Highway, and for the tool CLI11, nlohmann-json and fmt.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 RUNTIME=${RUNTIME:-cuda}; JOBS=${JOBS:-$(nproc)}
 case $RUNTIME in
   cuda) BUILD=${BUILD:-build/gpu}; ARCH=${ARCH:-90-real}; STEPS=${*:-build test bench}; TEST=fp4pa_test_gpu ;;
-  hip) BUILD=${BUILD:-build/gpu-hip}; ARCH=${ARCH:-gfx942;gfx950}; STEPS=${*:-build test}; TEST=fp4pa_test_hip ;;
+  hip) BUILD=${BUILD:-build/gpu-hip}; ARCH=${ARCH:-gfx942;gfx950}; STEPS=${*:-build test bench}; TEST=fp4pa_test_hip ;;
   *) echo "RUNTIME is $RUNTIME; allowed: cuda, hip"; exit 2 ;;
 esac
 case " $RUNTIME $STEPS " in
-  *" hip "*sanitize* | *" hip "*bench*) echo "with RUNTIME=hip the steps are build and test, not: $STEPS"; exit 2 ;;
+  *" hip "*sanitize* | *" hip "*gemm*) echo "with RUNTIME=hip the steps are build, test and bench, not: $STEPS"; exit 2 ;;
 esac
 OUT=${OUT:-$BUILD/results}
 mkdir -p "$BUILD" "$OUT"
@@ -30,7 +32,7 @@ OUT=$(cd "$OUT" && pwd)
 summary=()
 failed=0
 
-note() { summary+=("$(printf '%-10s %-6s %s' "$1" "$2" "$3")"); [ "$2" = ok ] || failed=1; }
+note() { summary+=("$(printf '%-10s %-6s %s' "$1" "$2" "$3")"); [ "$2" != FAILED ] || failed=1; }
 
 # Highway as a package, out of a bare folder of headers and one static library.
 prepare_deps() {
@@ -54,13 +56,13 @@ build() {
   local start=$SECONDS engine targets
   if [ "$RUNTIME" = hip ]; then
     engine=(-DFP4PA_CUDA=OFF -DFP4PA_HIP=ON -DFP4PA_HIP_ARCHITECTURES="$ARCH")
-    targets=("$TEST")
+    targets=("$TEST" fp4pa_tool)
   else
     engine=(-DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH")
-    targets=("$TEST" fp4pa_gpu_bench fp4pa_gpu_gemm)
+    targets=("$TEST" fp4pa_tool fp4pa fp4pa_gpu_gemm)
   fi
   if ! cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release "${engine[@]}" -DFP4PA_TESTS=OFF \
-       -DFP4PA_TOOL=OFF -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF \
+       -DFP4PA_TOOL=ON -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF \
        -DCMAKE_PROJECT_fp4pa_INCLUDE="$PWD/perf/gpu_check.cmake" "${deps[@]}" >"$OUT/configure.log" 2>&1 ||
      ! ninja -C "$BUILD" -j "$JOBS" "${targets[@]}" >"$OUT/build.log" 2>&1; then
     tail -40 "$OUT/configure.log" "$OUT/build.log" 2>/dev/null
@@ -97,13 +99,29 @@ sanitize() {
   done
 }
 
+# The suite, its peers on the same machine, and a table of both.
 bench() {
-  if "$BUILD/bin/fp4pa_gpu_bench" --formats "${FORMATS:-mxfp4,nvfp4,fp8_e4m3,bf16}" --runs "${RUNS:-40}" --page "${PAGE:-64}" \
-       --json "$OUT/decode.json" 2>&1 | tee "$OUT/decode.txt"; then
-    note bench ok "$OUT/decode.json"
+  local start=$SECONDS axes peers json=("$OUT/bench.json")
+  rm -f "$OUT"/bench.* "$OUT"/peers.*
+  read -ra axes <<<"${AXES:-}"
+  read -ra peers <<<"${PEERS---sweep}"
+  if "$BUILD/bin/fp4pa" bench --suite "${SUITE:-full}" --backend "$RUNTIME" --repeats "${RUNS:-15}" --progress "${axes[@]}" \
+       --json "$OUT/bench.json" --csv "$OUT/bench.csv" >"$OUT/bench.txt" 2>"$OUT/bench.log"; then
+    note bench ok "$((SECONDS - start)) s; $OUT/bench.json"
   else
-    note bench FAILED "see above"
+    tail -5 "$OUT/bench.log"
+    note bench FAILED "$(tail -1 "$OUT/bench.log")"
   fi
+  if [ "$RUNTIME" = cuda ]; then
+    start=$SECONDS
+    if python3 perf/peers.py --library "$BUILD/libfp4pa.so" --json "$OUT/peers.json" "${peers[@]}" >"$OUT/peers.txt" 2>&1; then
+      json+=("$OUT/peers.json")
+      note peers ok "$((SECONDS - start)) s; $OUT/peers.json"
+    else
+      note peers "none" "$(tail -1 "$OUT/peers.txt")"
+    fi
+  fi
+  [ ! -e "$OUT/bench.json" ] || python3 perf/table.py "${json[@]}" | tee "$OUT/table.txt"
 }
 
 # Against cuBLAS, where there is a PyTorch.

@@ -3,11 +3,55 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <set>
 
+#include "tools/fp4pa/bench_suite.hpp"
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
+#include "tools/fp4pa/names.hpp"
 
 namespace fp4pa::tool {
+namespace {
+
+constexpr BenchKind kKinds[] = {
+    {"decode", "Decode attention over a long paged cache", make_bench_decode},
+    {"prefill", "Attention of a whole prompt over its paged cache", make_bench_prefill},
+    {"graph", "Replays of a decode that was recorded as a graph, per call", make_bench_graph},
+    {"append", "Append to a paged cache, and gather from it", make_bench_append},
+    {"quantize", "Quantise tensors, and dequantise them", make_bench_quantize},
+    {"gemm", "Multiply bf16 activations with an FP4 weight", make_bench_gemm},
+    {"dense", "Attention over contiguous Q, K and V, quantised on the way", make_bench_dense},
+    {"mxfp8", "Attention over contiguous Q, K and V in MXFP8", make_bench_mxfp8},
+};
+
+void add_kind(CLI::App& bench, const BenchKind& kind) {
+  struct State {
+    BenchOptions common;
+    std::unique_ptr<Benchmark> benchmark;
+  };
+  auto state = std::make_shared<State>();
+  state->benchmark = kind.make();
+  CLI::App* command = bench.add_subcommand(kind.name, kind.help);
+  state->benchmark->add_options(*command);
+  add_bench_options(*command, state->common);
+  command->footer(kExitCodeHelp);
+  command->callback([state, &bench] {
+    refuse_suite_options(bench);
+    run_bench(
+        state->common,
+        [&](const std::vector<int>& threads) {
+          BenchPlan plan;
+          plan.steps = state->benchmark->steps(threads);
+          return plan;
+        },
+        "");
+  });
+}
+
+}  // namespace
+
+std::span<const BenchKind> bench_kinds() { return kKinds; }
 
 Spread spread_of(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
@@ -27,9 +71,40 @@ Spread measure(Device& device, const BenchOptions& options, const std::function<
   return spread_of(std::move(samples));
 }
 
+void run_bench(const BenchOptions& options, const std::function<BenchPlan(const std::vector<int>& threads)>& plan,
+               const std::string& suite) {
+  std::vector<int> threads = split_integers(options.threads, "--threads");
+  const auto device = make_device(options.backend);
+  if (!device->has_threads()) threads = {1};
+  BenchPlan todo = plan(threads);
+  std::set<std::string> labels;
+  std::erase_if(todo.steps, [&](const BenchStep& step) { return !labels.insert(step.label).second; });
+  BenchReport report(*device, options, suite);
+  std::optional<Failure> first_failure;
+  {
+    Progress progress(static_cast<int>(threads.size() + todo.steps.size()), options.progress);
+    for (const int t : threads) {
+      progress.step("read bandwidth, threads " + std::to_string(t));
+      (void)report.bandwidth(t);
+    }
+    for (const BenchStep& step : todo.steps) {
+      progress.step(step.label);
+      try {
+        step.work(report);
+      } catch (const Failure& failure) {
+        report.add(BenchSkip{step.label, failure.what(), true});
+        if (!first_failure) first_failure.emplace(failure);
+      }
+      report.write_files();  // what is there survives whatever ends the next step
+    }
+  }
+  report.finish();
+  if (first_failure) throw Failure(*first_failure);
+}
+
 void add_bench_options(CLI::App& command, BenchOptions& o) {
   command.add_option("--backend,--device", o.backend, "Back end by name; see `fp4pa info`");
-  command.add_option("--threads", o.threads, "CPU threads, a list: 1,2")->capture_default_str();
+  command.add_option("--threads", o.threads, "CPU threads, a list: 1,2; GPUs have none to choose")->capture_default_str();
   command.add_option("--repeats", o.repeats, "Timed runs of each configuration")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -38,21 +113,15 @@ void add_bench_options(CLI::App& command, BenchOptions& o) {
   command.add_option("--json", o.json, "Write the results to this file; - prints them instead of the table");
   command.add_option("--csv", o.csv, "Write the results to this file");
   command.add_flag("--progress", o.progress, "Report progress on stderr even when it is no terminal");
-  command.footer(kExitCodeHelp);
 }
 
 void add_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed against the machine's own memory bandwidth");
-  bench->require_subcommand(1);
+  bench->require_subcommand(0, 1);
+  for (const BenchKind& kind : kKinds) add_kind(*bench, kind);
   add_bench_bandwidth(*bench);
-  add_bench_decode(*bench);
-  add_bench_prefill(*bench);
-  add_bench_append(*bench);
-  add_bench_quantize(*bench);
-  add_bench_gemm(*bench);
   add_bench_compare(*bench);
-  add_bench_dense(*bench);
-  add_bench_mxfp8(*bench);
+  add_bench_suites(*bench);
 }
 
 }  // namespace fp4pa::tool

@@ -1,4 +1,4 @@
-// What the benchmarks share: how a time is taken, and how results are kept, shown and written.
+// What the benchmarks share: what one is, how a time is taken, and how results are kept, shown and written.
 //
 // A result is a named measurement under a configuration (a flat JSON object, which is also what `bench compare` matches
 // on), the spread of its times, and the bytes that it could not have avoided moving. Everything else follows.
@@ -7,7 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,8 @@ struct BenchOptions {
   std::string backend, threads = "1", json, csv;
   int repeats = 15, warmup = 2;
   bool warm_caches = false, progress = false;
+  /// Of the library's calls; null for its default.
+  [[nodiscard]] const char* backend_name() const { return backend.empty() ? nullptr : backend.c_str(); }
 };
 void add_bench_options(CLI::App& command, BenchOptions& options);
 
@@ -37,42 +41,100 @@ void add_bench_options(CLI::App& command, BenchOptions& options);
 
 struct BenchResult {
   std::string bench;              ///< "decode", "append", ...
-  nlohmann::ordered_json config;  ///< flat; "threads" among it
+  nlohmann::ordered_json config;  ///< flat; "threads" among it where the device has a number of them
   Spread time;
   double bytes = 0.0;              ///< that must be read (or moved, as the benchmark says)
   nlohmann::ordered_json figures;  ///< what else the benchmark reports; flat
 };
 
+/// Something that was asked for and has no result.
+struct BenchSkip {
+  std::string label, why;
+  bool failed = false;  ///< it went wrong, as against cannot be measured on this device
+};
+
 class BenchReport {
  public:
-  BenchReport(Device& device, const BenchOptions& options) : device_(device), options_(options) {}
+  BenchReport(Device& device, const BenchOptions& options, std::string suite = "")
+      : device_(device), options_(options), suite_(std::move(suite)) {}
+  [[nodiscard]] Device& device() const noexcept { return device_; }
+  [[nodiscard]] const BenchOptions& options() const noexcept { return options_; }
   /// Measures the read bandwidth with this many threads, once.
   const Bandwidth& bandwidth(int threads);
   void add(BenchResult result) { results_.push_back(std::move(result)); }
-  [[nodiscard]] std::vector<BenchResult>& results() noexcept { return results_; }
+  void add(BenchSkip skip) { skipped_.push_back(std::move(skip)); }
+  [[nodiscard]] const std::vector<BenchResult>& results() const noexcept { return results_; }
+  [[nodiscard]] const std::vector<BenchSkip>& skipped() const noexcept { return skipped_; }
   [[nodiscard]] double gbs(const BenchResult& r) const { return r.bytes / r.time.median * 1e-9; }
   /// Of the measured read bandwidth with the result's threads.
   [[nodiscard]] double share(const BenchResult& r) const;
-  /// Prints the table, with the named entries of config and figures as columns, and writes the files asked for.
-  void finish(const std::vector<std::string>& config_columns, const std::vector<std::string>& figure_columns) const;
+  /// Writes the files asked for. May be called again when there are more results.
+  void write_files() const;
+  /// write_files(), and prints a table of each benchmark: what all its rows share above it, what differs as columns.
+  void finish() const;
 
  private:
   [[nodiscard]] nlohmann::ordered_json document() const;
-  void write_csv() const;
+  void print_tables() const;
   Device& device_;
   const BenchOptions& options_;
+  std::string suite_;
   std::map<int, Bandwidth> bandwidth_;
   std::vector<BenchResult> results_;
+  std::vector<BenchSkip> skipped_;
 };
 
+/// Rows of results as CSV: the columns are what any of them has, in the order in which they appear; a row that lacks one
+/// leaves it empty.
+[[nodiscard]] std::string csv_of(const nlohmann::ordered_json& document);
+
+/// One measurement to come.
+struct BenchStep {
+  std::string label;  ///< says everything that tells it from the others of its benchmark
+  std::function<void(BenchReport&)> work;
+};
+
+/// A kind of benchmark: axes as options, and a step for each of their combinations.
+class Benchmark {
+ public:
+  Benchmark() = default;
+  Benchmark(const Benchmark&) = delete;
+  Benchmark& operator=(const Benchmark&) = delete;
+  virtual ~Benchmark() = default;
+  virtual void add_options(CLI::App& command) = 0;
+  /// All combinations, once the options have been parsed. Steps may refer to the benchmark.
+  /// @param threads  those to measure with
+  /// @throws Failure for an axis that makes no sense, before anything is measured
+  [[nodiscard]] virtual std::vector<BenchStep> steps(const std::vector<int>& threads) = 0;
+};
+
+struct BenchKind {
+  const char* name;
+  const char* help;
+  std::unique_ptr<Benchmark> (*make)();
+};
+/// Everything that is a subcommand with axes and can stand in a suite.
+[[nodiscard]] std::span<const BenchKind> bench_kinds();
+std::unique_ptr<Benchmark> make_bench_decode();
+std::unique_ptr<Benchmark> make_bench_prefill();
+std::unique_ptr<Benchmark> make_bench_graph();
+std::unique_ptr<Benchmark> make_bench_append();
+std::unique_ptr<Benchmark> make_bench_quantize();
+std::unique_ptr<Benchmark> make_bench_gemm();
+std::unique_ptr<Benchmark> make_bench_dense();
+std::unique_ptr<Benchmark> make_bench_mxfp8();
+
+/// What a suite or a subcommand measures.
+struct BenchPlan {
+  std::vector<std::unique_ptr<Benchmark>> benchmarks;  // that the steps refer to
+  std::vector<BenchStep> steps;
+};
+/// Measures all of it; steps with one label once. A step that fails is noted, and the others follow; the first failure is
+/// thrown at the end, when everything has been written.
+void run_bench(const BenchOptions& options, const std::function<BenchPlan(const std::vector<int>& threads)>& plan,
+               const std::string& suite);
+
 void add_bench_bandwidth(CLI::App& bench);
-void add_bench_decode(CLI::App& bench);
-void add_bench_prefill(CLI::App& bench);
-void add_bench_append(CLI::App& bench);
-void add_bench_quantize(CLI::App& bench);
-void add_bench_gemm(CLI::App& bench);
 void add_bench_compare(CLI::App& bench);
-void add_bench_dense(CLI::App& bench);
-void add_bench_mxfp8(CLI::App& bench);
 
 }  // namespace fp4pa::tool

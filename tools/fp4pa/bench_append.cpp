@@ -1,7 +1,7 @@
 // `fp4pa bench append`: new tokens into a paged cache (rotated and quantised on the way), and back out of it (gather).
 //
 // Bytes are those of both sides: the input read and the codes and scales written, or the other way round. Slots are
-// scattered page by page, as a serving engine's are.
+// scattered page by page, as a serving engine's are, or token by token.
 #include <fmt/format.h>
 
 #include <memory>
@@ -14,127 +14,162 @@
 namespace fp4pa::tool {
 namespace {
 
-struct AppendOptions {
-  BenchOptions common;
-  std::string formats = "bf16,mxfp4,nvfp4", page_sizes = "64", v_scale_axis = "head_dim", scale_mode = "floor",
-              dtype = "bf16";
-  int tokens = 32768, kv_heads = 8, head_dim = 128, rotation = 0;
+/// What neighbouring tokens of the input share in the cache.
+enum class Slots { kPages, kTokens };
+constexpr Slots kAllSlots[] = {Slots::kPages, Slots::kTokens};
+constexpr const char* name_of(Slots slots) { return slots == Slots::kPages ? "pages" : "tokens"; }
+
+struct AppendAxes {
+  std::string formats = "bf16,mxfp4,nvfp4", page_sizes = "64", tokens = "32768", rotations = "0", v_scale_axes = "head_dim",
+              scale_mode = "floor", dtype = "bf16", slots = "pages";
+  int kv_heads = 8, head_dim = 128;
   bool four_over_six = false;
 };
 
-struct Tensors {
-  Buffer k, v, slots;
+struct AppendSpec {
+  std::string format;
+  KvCacheDesc desc;
+  DType dtype = DType::kBF16;
+  Slots slots = Slots::kPages;
+  int tokens = 0;
+
+  [[nodiscard]] std::string label() const {
+    return fmt::format("append and gather {} page {} {} tokens {} heads D{} rotation {} V along {}, {} scattered, {} {}{}",
+                       format, desc.page_size, tokens, desc.num_kv_heads, desc.head_dim, static_cast<int>(desc.rotation),
+                       fp4pa::name_of(desc.v.scale_axis), name_of(slots), fp4pa::name_of(dtype),
+                       fp4pa::name_of(desc.scale_mode), desc.nvfp4_scale == Nvfp4Scale::kFourOverSix ? " 4/6" : "");
+  }
+  [[nodiscard]] nlohmann::ordered_json config() const {
+    return {{"format", format},
+            {"page_size", desc.page_size},
+            {"tokens", tokens},
+            {"kv_heads", desc.num_kv_heads},
+            {"head_dim", desc.head_dim},
+            {"rotation", static_cast<int>(desc.rotation)},
+            {"v_scale_axis", fp4pa::name_of(desc.v.scale_axis)},
+            {"scale_mode", fp4pa::name_of(desc.scale_mode)},
+            {"four_over_six", desc.nvfp4_scale == Nvfp4Scale::kFourOverSix},
+            {"slots", name_of(slots)},
+            {"dtype", fp4pa::name_of(dtype)}};
+  }
 };
 
-BenchResult result_of(const AppendOptions& o, const char* name, const std::string& format, int page_size, int threads) {
-  BenchResult r;
-  r.bench = name;
-  r.config = {{"op", name},
-              {"format", format},
-              {"page_size", page_size},
-              {"threads", threads},
-              {"tokens", o.tokens},
-              {"kv_heads", o.kv_heads},
-              {"head_dim", o.head_dim},
-              {"rotation", o.rotation},
-              {"v_scale_axis", o.v_scale_axis},
-              {"scale_mode", o.scale_mode},
-              {"four_over_six", o.four_over_six},
-              {"dtype", o.dtype}};
-  return r;
-}
-
-void append_and_gather(Device& device, const AppendOptions& o, const std::string& format, int page_size, int threads,
-                       BenchReport& report) {
-  const DType dtype = parse_name<DType>(o.dtype, kAllDTypes, "dtype");
-  KvCacheDesc desc;
-  desc.k.format = desc.v.format = parse_format(format);
-  const bool has_axis = desc.v.format == KvFormat::kMxfp4 || desc.v.format == KvFormat::kNvfp4;
-  if (has_axis) desc.v.scale_axis = parse_name<VScaleAxis>(o.v_scale_axis, kAllScaleAxes, "V scale axis");
-  desc.num_kv_heads = o.kv_heads;
-  desc.head_dim = o.head_dim;
-  desc.page_size = page_size;
-  desc.rotation = parse_rotation(o.rotation);
-  desc.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
-  desc.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
-  desc.num_pages = (o.tokens + page_size - 1) / page_size;
-  PagedCache cache(device, desc, PageLayout::kHnd);
-  cache.fill_random(device, 1);
-
-  const std::int64_t row = std::int64_t{o.kv_heads} * o.head_dim;
-  const auto input_bytes = static_cast<std::size_t>(o.tokens * row * size_of(dtype));
-  Tensors t{device.allocate(input_bytes), device.allocate(input_bytes), {}};
-  const Fill pattern = dtype == DType::kF32 ? Fill::kF32 : dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16;
-  device.fill(t.k, pattern, 3);
-  device.fill(t.v, pattern, 4);
-  const std::vector<std::int32_t> pages = page_order(desc.num_pages, 7);
-  std::vector<std::int64_t> slots(static_cast<std::size_t>(o.tokens));
-  for (int i = 0; i < o.tokens; ++i) {
+std::vector<std::int64_t> slots_of(const AppendSpec& spec) {
+  const int page_size = spec.desc.page_size;
+  const std::vector<std::int32_t> order = page_order(spec.slots == Slots::kPages ? spec.desc.num_pages : spec.tokens, 7);
+  std::vector<std::int64_t> slots(static_cast<std::size_t>(spec.tokens));
+  for (int i = 0; i < spec.tokens; ++i) {
     slots[static_cast<std::size_t>(i)] =
-        std::int64_t{pages[static_cast<std::size_t>(i / page_size)]} * page_size + i % page_size;
+        spec.slots == Slots::kTokens
+            ? order[static_cast<std::size_t>(i)]
+            : std::int64_t{order[static_cast<std::size_t>(i / page_size)]} * page_size + i % page_size;
   }
-  t.slots = device.allocate(slots.size() * sizeof(std::int64_t));
-  device.upload(t.slots.data(), slots.data(), t.slots.bytes());
+  return slots;
+}
 
-  const ExecDesc exec{o.common.backend.empty() ? nullptr : o.common.backend.c_str(), nullptr, threads};
-  const double bytes = 2.0 * static_cast<double>(input_bytes) + o.tokens * bytes_per_token(cache.desc());
-  BenchResult in = result_of(o, "append", format, page_size, threads);
-  in.time = measure(device, o.common, [&] {
-    check(append(cache.desc(), {t.k.data(), dtype, row, o.head_dim}, {t.v.data(), dtype, row, o.head_dim},
-                 t.slots.data(), IndexType::kInt64, o.tokens, exec),
-          "append");
-  });
-  BenchResult out = result_of(o, "gather", format, page_size, threads);
-  out.time = measure(device, o.common, [&] {
-    check(gather(cache.desc(), t.slots.data(), IndexType::kInt64, o.tokens, {t.k.data(), dtype, row, o.head_dim},
-                 {t.v.data(), dtype, row, o.head_dim}, exec),
-          "gather");
-  });
-  for (BenchResult* r : {&in, &out}) {
-    r->bytes = bytes;
-    r->figures["Mtoken_heads_per_s"] = 1e-6 * o.tokens * o.kv_heads / r->time.median;
-    report.add(std::move(*r));
+void append_and_gather(const AppendSpec& spec, const std::vector<int>& threads, BenchReport& report) {
+  Device& device = report.device();
+  PagedCache cache(device, spec.desc, PageLayout::kHnd);
+  cache.fill_random(device, 1);
+  const std::int64_t heads = spec.desc.num_kv_heads, dim = spec.desc.head_dim, row = heads * dim;
+  const auto input_bytes = static_cast<std::size_t>(spec.tokens * row * size_of(spec.dtype));
+  const Buffer k = device.allocate(input_bytes), v = device.allocate(input_bytes);
+  const Fill pattern = spec.dtype == DType::kF32 ? Fill::kF32 : spec.dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16;
+  device.fill(k, pattern, 3);
+  device.fill(v, pattern, 4);
+  const std::vector<std::int64_t> host_slots = slots_of(spec);
+  const Buffer slots = device.allocate(host_slots.size() * sizeof(std::int64_t));
+  device.upload(slots.data(), host_slots.data(), slots.bytes());
+
+  for (const int t : threads) {
+    const ExecDesc exec{report.options().backend_name(), nullptr, t};
+    const auto one = [&](const char* name, const std::function<void()>& work) {
+      BenchResult r;
+      r.bench = name;
+      r.config = spec.config();
+      if (device.has_threads()) r.config["threads"] = t;
+      r.time = measure(device, report.options(), work);
+      r.bytes = 2.0 * static_cast<double>(input_bytes) + spec.tokens * bytes_per_token(cache.desc());
+      r.figures["Mtoken_heads_per_s"] = 1e-6 * spec.tokens * static_cast<double>(heads) / r.time.median;
+      report.add(std::move(r));
+    };
+    one("append", [&] {
+      check(append(cache.desc(), {k.data(), spec.dtype, row, dim}, {v.data(), spec.dtype, row, dim}, slots.data(),
+                   IndexType::kInt64, spec.tokens, exec),
+            "append");
+    });
+    one("gather", [&] {
+      check(gather(cache.desc(), slots.data(), IndexType::kInt64, spec.tokens, {k.data(), spec.dtype, row, dim},
+                   {v.data(), spec.dtype, row, dim}, exec),
+            "gather");
+    });
   }
 }
 
-void bench_append(const AppendOptions& o) {
-  const std::vector<std::string> formats = split_list(o.formats, "--format");
-  const std::vector<int> page_sizes = split_integers(o.page_sizes, "--page-size");
-  const std::vector<int> threads = split_integers(o.common.threads, "--threads");
-  const auto device = make_device(o.common.backend);
-  BenchReport report(*device, o.common);
-  {
-    Progress progress(static_cast<int>(formats.size() * page_sizes.size() * threads.size()), o.common.progress);
-    for (const int t : threads) (void)report.bandwidth(t);
-    for (const std::string& format : formats) {
-      for (const int page_size : page_sizes) {
-        for (const int t : threads) {
-          progress.step(fmt::format("append and gather {} page {} threads {}", format, page_size, t));
-          append_and_gather(*device, o, format, page_size, t, report);
+class BenchAppend final : public Benchmark {
+ public:
+  void add_options(CLI::App& c) override {
+    c.add_option("--tokens", axes_.tokens, "Tokens of a call, a list: 1K,64K")->capture_default_str();
+    c.add_option("--kv-heads", axes_.kv_heads, "KV heads")->check(CLI::PositiveNumber)->capture_default_str();
+    c.add_option("--head-dim", axes_.head_dim, "Head size")->capture_default_str();
+    c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list")->capture_default_str();
+    c.add_option("--format", axes_.formats, "KV formats, a list")->capture_default_str();
+    c.add_option("--v-scale-axis", axes_.v_scale_axes, "head_dim, tokens, a list")->capture_default_str();
+    c.add_option("--scale-mode", axes_.scale_mode, "floor, ceil, rceil or even")->capture_default_str();
+    c.add_flag("--four-over-six", axes_.four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
+    c.add_option("--rotation", axes_.rotations, "Hadamard block: 0, 16, 32, 64, 128, a list")->capture_default_str();
+    c.add_option("--slots", axes_.slots, "What is scattered over the cache: pages or tokens")->capture_default_str();
+    c.add_option("--dtype", axes_.dtype, "Of the tokens")->capture_default_str();
+  }
+
+  std::vector<BenchStep> steps(const std::vector<int>& threads) override {
+    std::vector<BenchStep> steps;
+    for (const std::string& format : split_list(axes_.formats, "--format")) {
+      for (const int page_size : split_integers(axes_.page_sizes, "--page-size")) {
+        for (const int tokens : split_integers(axes_.tokens, "--tokens")) {
+          for (const int rotation : split_integers(axes_.rotations, "--rotation", 0)) {
+            for (const std::string& axis : split_list(axes_.v_scale_axes, "--v-scale-axis")) {
+              const AppendSpec spec = spec_of(format, page_size, tokens, rotation, axis);
+              steps.push_back(
+                  {spec.label(), [spec, threads](BenchReport& report) { append_and_gather(spec, threads, report); }});
+            }
+          }
         }
       }
     }
+    return steps;
   }
-  report.finish({"op", "format", "page_size", "threads"}, {"Mtoken_heads_per_s"});
-}
+
+ private:
+  [[nodiscard]] AppendSpec spec_of(const std::string& format, int page_size, int tokens, int rotation,
+                                   const std::string& axis) const {
+    AppendSpec spec;
+    spec.format = format;
+    spec.dtype = parse_name<DType>(axes_.dtype, kAllDTypes, "dtype");
+    spec.slots = parse_name<Slots>(axes_.slots, kAllSlots, "--slots");
+    spec.tokens = tokens;
+    KvCacheDesc& desc = spec.desc;
+    desc.k.format = desc.v.format = parse_format(format);
+    const auto v_axis = parse_name<VScaleAxis>(axis, kAllScaleAxes, "V scale axis");
+    if (desc.v.format == KvFormat::kMxfp4 || desc.v.format == KvFormat::kNvfp4) desc.v.scale_axis = v_axis;
+    if (desc.v.scale_axis == VScaleAxis::kTokens && spec.slots == Slots::kTokens) {
+      throw Failure(Exit::kUsage,
+                    "--slots tokens: V scaled along tokens is appended in whole groups of neighbours; allowed: pages");
+    }
+    desc.num_kv_heads = axes_.kv_heads;
+    desc.head_dim = axes_.head_dim;
+    desc.page_size = page_size;
+    desc.rotation = parse_rotation(rotation);
+    desc.scale_mode = parse_name<ScaleMode>(axes_.scale_mode, kAllScaleModes, "scale mode");
+    desc.nvfp4_scale = axes_.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
+    desc.num_pages = (tokens + page_size - 1) / page_size;
+    return spec;
+  }
+  AppendAxes axes_;
+};
 
 }  // namespace
 
-void add_bench_append(CLI::App& bench) {
-  auto o = std::make_shared<AppendOptions>();
-  CLI::App* command = bench.add_subcommand("append", "Append to a paged cache, and gather from it");
-  command->add_option("--tokens", o->tokens, "Tokens of a call")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--kv-heads", o->kv_heads, "KV heads")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--head-dim", o->head_dim, "Head size")->capture_default_str();
-  command->add_option("--page-size", o->page_sizes, "Tokens of a page, a list")->capture_default_str();
-  command->add_option("--format", o->formats, "KV formats, a list")->capture_default_str();
-  command->add_option("--v-scale-axis", o->v_scale_axis, "head_dim or tokens")->capture_default_str();
-  command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even")->capture_default_str();
-  command->add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
-  command->add_option("--rotation", o->rotation, "Hadamard block: 0, 16, 32, 64, 128");
-  command->add_option("--dtype", o->dtype, "Of the tokens")->capture_default_str();
-  add_bench_options(*command, o->common);
-  command->callback([o] { bench_append(*o); });
-}
+std::unique_ptr<Benchmark> make_bench_append() { return std::make_unique<BenchAppend>(); }
 
 }  // namespace fp4pa::tool

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tools/fp4pa/bench.hpp"
+#include "tools/fp4pa/bench_suite.hpp"
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/table.hpp"
@@ -18,10 +19,12 @@ struct BandwidthOptions {
 };
 
 void bandwidth(const BandwidthOptions& o) {
+  std::vector<int> all_threads = split_integers(o.threads, "--threads");
   const auto device = make_device(o.backend);
+  if (!device->has_threads()) all_threads = {1};
   nlohmann::ordered_json document{{"device", device->name()}, {"read_bandwidth", nlohmann::ordered_json::array()}};
   Table table({"threads", "best GB/s", "median GB/s", "buffer MiB"});
-  for (const int threads : split_integers(o.threads, "--threads")) {
+  for (const int threads : all_threads) {
     const Bandwidth b = device->read_bandwidth(threads, o.repeats);
     document["read_bandwidth"].push_back({{"threads", threads},
                                           {"best_gbs", b.best_gbs},
@@ -45,7 +48,10 @@ void add_bench_bandwidth(CLI::App& bench) {
   command->add_option("--threads", o->threads, "CPU threads, a list")->capture_default_str();
   command->add_option("--repeats", o->repeats, "Runs")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_flag("--json", o->json, "Print JSON");
-  command->callback([o] { bandwidth(*o); });
+  command->callback([o, &bench] {
+    refuse_suite_options(bench);
+    bandwidth(*o);
+  });
 }
 
 }  // namespace fp4pa::tool

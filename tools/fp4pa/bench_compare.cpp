@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tools/fp4pa/bench.hpp"
+#include "tools/fp4pa/bench_suite.hpp"
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/table.hpp"
@@ -26,7 +27,7 @@ Medians load(const std::string& path) {
   if (!in) throw Failure(Exit::kInputFile, path + ": cannot open");
   Medians medians;
   try {
-    const nlohmann::ordered_json document = nlohmann::ordered_json::parse(in);
+    const nlohmann::json document = nlohmann::json::parse(in);  // sorts a configuration's entries, whose order means nothing
     for (const auto& result : document.at("results")) {
       std::string key = result.at("bench").get<std::string>();
       for (const auto& [name, value] : result.at("config").items()) {
@@ -45,8 +46,7 @@ Medians load(const std::string& path) {
 
 void compare(const CompareOptions& o) {
   const Medians before = load(o.before), after = load(o.after);
-  nlohmann::ordered_json document{
-      {"before", o.before}, {"after", o.after}, {"results", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json document{{"before", o.before}, {"after", o.after}, {"results", nlohmann::ordered_json::array()}};
   Table table({"configuration", "before ms", "after ms", "after/before"});
   double worst = 0.0;
   std::size_t matched = 0;
@@ -55,8 +55,7 @@ void compare(const CompareOptions& o) {
       if (other != key) continue;
       ++matched;
       worst = std::max(worst, new_ms / old_ms);
-      table.add(
-          {key, fmt::format("{:.3f}", old_ms), fmt::format("{:.3f}", new_ms), fmt::format("{:.3f}", new_ms / old_ms)});
+      table.add({key, fmt::format("{:.3f}", old_ms), fmt::format("{:.3f}", new_ms), fmt::format("{:.3f}", new_ms / old_ms)});
       document["results"].push_back(
           {{"configuration", key}, {"before_ms", old_ms}, {"after_ms", new_ms}, {"ratio", new_ms / old_ms}});
       break;
@@ -73,8 +72,7 @@ void compare(const CompareOptions& o) {
     }
   }
   if (o.fail_above > 0.0 && worst > o.fail_above) {
-    throw Failure(Exit::kOutsideContract,
-                  fmt::format("slower by a factor of {:.3f}; allowed {:.3f}", worst, o.fail_above));
+    throw Failure(Exit::kOutsideContract, fmt::format("slower by a factor of {:.3f}; allowed {:.3f}", worst, o.fail_above));
   }
 }
 
@@ -87,7 +85,10 @@ void add_bench_compare(CLI::App& bench) {
   command->add_option("after", o->after, "Result file (JSON)")->required();
   command->add_option("--fail-above", o->fail_above, "Exit 1 when any median grew by more than this factor");
   command->add_flag("--json", o->json, "Print JSON");
-  command->callback([o] { compare(*o); });
+  command->callback([o, &bench] {
+    refuse_suite_options(bench);
+    compare(*o);
+  });
 }
 
 }  // namespace fp4pa::tool

@@ -18,7 +18,6 @@ namespace fp4pa::tool {
 namespace {
 
 struct DenseOptions {
-  BenchOptions common;
   std::string formats = "bf16,mxfp4,nvfp4", decode = "per_tile,once", v_scale_axis = "head_dim", dtype = "bf16";
   int batch = 1, heads = 8, kv_heads = 8, head_dim = 128, length = 1024, q_len = 0, rotation = 0;
   bool causal = false, smooth_k = false;
@@ -38,24 +37,18 @@ struct DenseOptions {
   [[nodiscard]] double flop() const { return 4.0 * batch * heads * pairs() * head_dim; }
 };
 
-BenchResult result_of(const DenseOptions& o, const char* name, const std::string& format, int threads,
+BenchResult result_of(const Device& device, const DenseOptions& o, const char* name, const std::string& format, int threads,
                       const char* backend) {
   BenchResult r;
   r.bench = name;
-  r.config = {{"format", format},
-              {"threads", threads},
-              {"batch", o.batch},
-              {"heads", o.heads},
-              {"kv_heads", o.kv_heads},
-              {"head_dim", o.head_dim},
-              {"length", o.length},
-              {"q_len", o.queries()},
-              {"causal", o.causal},
-              {"rotation", o.rotation},
-              {"v_scale_axis", o.v_scale_axis},
-              {"smooth_k", o.smooth_k},
-              {"dtype", o.dtype},
+  r.config = {{"format", format},       {"batch", o.batch},
+              {"heads", o.heads},       {"kv_heads", o.kv_heads},
+              {"head_dim", o.head_dim}, {"length", o.length},
+              {"q_len", o.queries()},   {"causal", o.causal},
+              {"rotation", o.rotation}, {"v_scale_axis", o.v_scale_axis},
+              {"smooth_k", o.smooth_k}, {"dtype", o.dtype},
               {"backend", backend}};
+  if (device.has_threads()) r.config["threads"] = threads;
   return r;
 }
 
@@ -65,7 +58,7 @@ void check_heads(const DenseOptions& o) {
 }
 
 template <class Config>
-Config config_of(const DenseOptions& o, int threads) {
+Config config_of(const DenseOptions& o, const BenchReport& report, int threads) {
   Config c;
   c.num_q_heads = o.heads;
   c.num_kv_heads = o.kv_heads;
@@ -73,7 +66,7 @@ Config config_of(const DenseOptions& o, int threads) {
   c.causal = o.causal;
   c.limits = o.limits();
   c.num_threads = threads;
-  c.backend = o.common.backend.empty() ? nullptr : o.common.backend.c_str();
+  c.backend = report.options().backend_name();
   return c;
 }
 
@@ -84,8 +77,9 @@ Buffer filled(Device& device, double bytes, Fill pattern, std::uint64_t seed) {
   return buffer;
 }
 
-void dense_once(Device& device, const DenseOptions& o, const std::string& format, int threads, BenchReport& report) {
-  auto c = config_of<DenseAttentionConfig>(o, threads);
+void dense_once(const DenseOptions& o, const std::string& format, int threads, BenchReport& report) {
+  Device& device = report.device();
+  auto c = config_of<DenseAttentionConfig>(o, report, threads);
   const DType dtype = parse_name<DType>(o.dtype, kAllDTypes, "dtype");
   c.q_dtype = c.kv_dtype = c.o_dtype = dtype;
   c.k_format = c.v_format = parse_format(format);
@@ -102,8 +96,7 @@ void dense_once(Device& device, const DenseOptions& o, const std::string& format
   const double kv_bytes = o.elements(o.length, o.kv_heads) * size_of(dtype);
   const Buffer q = filled(device, q_bytes, pattern, 1), k = filled(device, kv_bytes, pattern, 2),
                v = filled(device, kv_bytes, pattern, 3);
-  const Buffer out = device.allocate(static_cast<std::size_t>(q_bytes)),
-               workspace = device.allocate(plan.workspace_bytes());
+  const Buffer out = device.allocate(static_cast<std::size_t>(q_bytes)), workspace = device.allocate(plan.workspace_bytes());
   DenseAttentionArgs args;
   args.q = q.data();
   args.k = {k.data(), dtype, 0, 0};
@@ -113,17 +106,22 @@ void dense_once(Device& device, const DenseOptions& o, const std::string& format
   args.workspace = workspace.data();
   args.workspace_bytes = workspace.bytes();
 
-  BenchResult r = result_of(o, "dense", format, threads, plan.backend());
-  r.time = measure(device, o.common, [&] { check(run_dense_attention(plan, args), "run_dense_attention"); });
+  BenchResult r = result_of(device, o, "dense", format, threads, plan.backend());
+  r.time = measure(device, report.options(), [&] { check(run_dense_attention(plan, args), "run_dense_attention"); });
   r.bytes = 2.0 * q_bytes + 2.0 * kv_bytes;
   r.figures["GFLOP_per_s"] = 1e-9 * o.flop() / r.time.median;
   report.add(std::move(r));
 }
 
-void mxfp8_once(Device& device, const DenseOptions& o, const std::string& decode, int threads, BenchReport& report) {
-  auto c = config_of<Mxfp8AttentionConfig>(o, threads);
+Mxfp8Decode parse_decode(const std::string& text) {
   static constexpr Mxfp8Decode kDecodes[] = {Mxfp8Decode::kAuto, Mxfp8Decode::kPerTile, Mxfp8Decode::kOnce};
-  c.decode = parse_name<Mxfp8Decode>(decode, kDecodes, "decoding");
+  return parse_name<Mxfp8Decode>(text, kDecodes, "decoding");
+}
+
+void mxfp8_once(const DenseOptions& o, const std::string& decode, int threads, BenchReport& report) {
+  Device& device = report.device();
+  auto c = config_of<Mxfp8AttentionConfig>(o, report, threads);
+  c.decode = parse_decode(decode);
   c.o_dtype = parse_name<DType>(o.dtype, kAllDTypes, "dtype");
   Mxfp8AttentionPlan plan;
   check(plan_mxfp8_attention(c, &plan), "plan_mxfp8_attention");
@@ -131,13 +129,11 @@ void mxfp8_once(Device& device, const DenseOptions& o, const std::string& decode
   const double q_codes = o.elements(o.queries(), o.heads);
   const double kv_codes = o.elements(o.length, o.kv_heads);
   const Buffer q = filled(device, q_codes, Fill::kE4m3, 1), k = filled(device, kv_codes, Fill::kE4m3, 2),
-               v = filled(device, kv_codes, Fill::kE4m3, 3),
-               q_scales = filled(device, q_codes / 32, Fill::kE8m0Scales, 4),
+               v = filled(device, kv_codes, Fill::kE4m3, 3), q_scales = filled(device, q_codes / 32, Fill::kE8m0Scales, 4),
                k_scales = filled(device, kv_codes / 32, Fill::kE8m0Scales, 5),
                v_scales = filled(device, kv_codes / 32, Fill::kE8m0Scales, 6);
   const double o_bytes = q_codes * size_of(c.o_dtype);
-  const Buffer out = device.allocate(static_cast<std::size_t>(o_bytes)),
-               workspace = device.allocate(plan.workspace_bytes());
+  const Buffer out = device.allocate(static_cast<std::size_t>(o_bytes)), workspace = device.allocate(plan.workspace_bytes());
   Mxfp8AttentionArgs args;
   args.q = {q.data(), 0, 0, q_scales.data(), 0, 0};
   args.k = {k.data(), 0, 0, k_scales.data(), 0, 0};
@@ -147,30 +143,11 @@ void mxfp8_once(Device& device, const DenseOptions& o, const std::string& decode
   args.workspace = workspace.data();
   args.workspace_bytes = workspace.bytes();
 
-  BenchResult r = result_of(o, "mxfp8", name_of(plan.decode()), threads, plan.backend());
-  r.time = measure(device, o.common, [&] { check(run_mxfp8_attention(plan, args), "run_mxfp8_attention"); });
+  BenchResult r = result_of(device, o, "mxfp8", name_of(plan.decode()), threads, plan.backend());
+  r.time = measure(device, report.options(), [&] { check(run_mxfp8_attention(plan, args), "run_mxfp8_attention"); });
   r.bytes = (q_codes + 2.0 * kv_codes) * 33.0 / 32.0 + o_bytes;
   r.figures["GFLOP_per_s"] = 1e-9 * o.flop() / r.time.median;
   report.add(std::move(r));
-}
-
-template <class Once>
-void bench_each(const DenseOptions& o, const std::vector<std::string>& rows, Once&& once) {
-  check_heads(o);
-  const std::vector<int> threads = split_integers(o.common.threads, "--threads");
-  const auto device = make_device(o.common.backend);
-  BenchReport report(*device, o.common);
-  {
-    Progress progress(static_cast<int>(rows.size() * threads.size()), o.common.progress);
-    for (const int t : threads) (void)report.bandwidth(t);
-    for (const std::string& row : rows) {
-      for (const int t : threads) {
-        progress.step(fmt::format("{} threads {}", row, t));
-        once(*device, o, row, t, report);
-      }
-    }
-  }
-  report.finish({"format", "threads", "length", "causal"}, {"GFLOP_per_s"});
 }
 
 void add_shape_options(CLI::App& command, DenseOptions& o) {
@@ -184,30 +161,63 @@ void add_shape_options(CLI::App& command, DenseOptions& o) {
   command.add_flag("--causal", o.causal, "Queries see the keys up to their own position");
 }
 
+template <class Once>
+std::vector<BenchStep> steps_of(const DenseOptions& o, const char* name, const std::vector<std::string>& rows,
+                                const std::vector<int>& threads, Once once) {
+  check_heads(o);
+  std::vector<BenchStep> steps;
+  for (const std::string& row : rows) {
+    steps.push_back(
+        {fmt::format("{} {} b{} {}/{} {} tokens{}{} D{} rotation {} V along {}{} {}", name, row, o.batch, o.heads,
+                     o.kv_heads, o.length, o.q_len != 0 ? fmt::format(" q_len {}", o.q_len) : "", o.causal ? " causal" : "",
+                     o.head_dim, o.rotation, o.v_scale_axis, o.smooth_k ? " smooth K" : "", o.dtype),
+         [&o, row, threads, once](BenchReport& report) {
+           for (const int t : threads) once(o, row, t, report);
+         }});
+  }
+  return steps;
+}
+
+class BenchDense final : public Benchmark {
+ public:
+  void add_options(CLI::App& c) override {
+    add_shape_options(c, o_);
+    c.add_option("--format", o_.formats, "What K and V become, a list")->capture_default_str();
+    c.add_option("--v-scale-axis", o_.v_scale_axis, "head_dim or tokens")->capture_default_str();
+    c.add_option("--rotation", o_.rotation, "Hadamard block: 0, 16, 32, 64, 128");
+    c.add_flag("--smooth-k", o_.smooth_k, "Quantise K less its mean over tokens");
+    c.add_option("--dtype", o_.dtype, "Of Q, K, V and O")->capture_default_str();
+  }
+  std::vector<BenchStep> steps(const std::vector<int>& threads) override {
+    const std::vector<std::string> formats = split_list(o_.formats, "--format");
+    for (const std::string& format : formats) (void)parse_format(format);
+    return steps_of(o_, "dense", formats, threads, dense_once);
+  }
+
+ private:
+  DenseOptions o_;
+};
+
+class BenchMxfp8 final : public Benchmark {
+ public:
+  void add_options(CLI::App& c) override {
+    add_shape_options(c, o_);
+    c.add_option("--decode", o_.decode, "Where K and V are decoded, a list: per_tile, once, auto")->capture_default_str();
+    c.add_option("--dtype", o_.dtype, "Of O")->capture_default_str();
+  }
+  std::vector<BenchStep> steps(const std::vector<int>& threads) override {
+    const std::vector<std::string> decodes = split_list(o_.decode, "--decode");
+    for (const std::string& decode : decodes) (void)parse_decode(decode);
+    return steps_of(o_, "mxfp8", decodes, threads, mxfp8_once);
+  }
+
+ private:
+  DenseOptions o_;
+};
+
 }  // namespace
 
-void add_bench_dense(CLI::App& bench) {
-  auto o = std::make_shared<DenseOptions>();
-  CLI::App* command = bench.add_subcommand("dense", "Attention over contiguous Q, K and V, quantised on the way");
-  add_shape_options(*command, *o);
-  command->add_option("--format", o->formats, "What K and V become, a list")->capture_default_str();
-  command->add_option("--v-scale-axis", o->v_scale_axis, "head_dim or tokens")->capture_default_str();
-  command->add_option("--rotation", o->rotation, "Hadamard block: 0, 16, 32, 64, 128");
-  command->add_flag("--smooth-k", o->smooth_k, "Quantise K less its mean over tokens");
-  command->add_option("--dtype", o->dtype, "Of Q, K, V and O")->capture_default_str();
-  add_bench_options(*command, o->common);
-  command->callback([o] { bench_each(*o, split_list(o->formats, "--format"), dense_once); });
-}
-
-void add_bench_mxfp8(CLI::App& bench) {
-  auto o = std::make_shared<DenseOptions>();
-  CLI::App* command = bench.add_subcommand("mxfp8", "Attention over contiguous Q, K and V in MXFP8");
-  add_shape_options(*command, *o);
-  command->add_option("--decode", o->decode, "Where K and V are decoded, a list: per_tile, once, auto")
-      ->capture_default_str();
-  command->add_option("--dtype", o->dtype, "Of O")->capture_default_str();
-  add_bench_options(*command, o->common);
-  command->callback([o] { bench_each(*o, split_list(o->decode, "--decode"), mxfp8_once); });
-}
+std::unique_ptr<Benchmark> make_bench_dense() { return std::make_unique<BenchDense>(); }
+std::unique_ptr<Benchmark> make_bench_mxfp8() { return std::make_unique<BenchMxfp8>(); }
 
 }  // namespace fp4pa::tool

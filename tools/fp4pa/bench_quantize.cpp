@@ -12,10 +12,9 @@
 namespace fp4pa::tool {
 namespace {
 
-struct QuantizeBenchOptions {
-  BenchOptions common;
-  std::string shapes = "1024x1024,4096x8192", formats = "mxfp4,nvfp4,mxfp8", layout = "linear", scale_mode = "floor",
-              dtype = "f32";
+struct QuantizeAxes {
+  std::string shapes = "1024x1024,4096x8192", formats = "mxfp4,nvfp4,mxfp8", layouts = "linear", scale_mode = "floor",
+              dtypes = "f32";
   bool four_over_six = false;
 };
 
@@ -26,88 +25,95 @@ struct Shape {
 Shape parse_shape(const std::string& text) {
   long long rows = 0, cols = 0;
   int used = 0;
-  if (std::sscanf(text.c_str(), "%lldx%lld%n", &rows, &cols, &used) != 2 ||
-      static_cast<std::size_t>(used) != text.size() || rows <= 0 || cols <= 0 || rows > (1 << 24) || cols > (1 << 24)) {
+  if (std::sscanf(text.c_str(), "%lldx%lld%n", &rows, &cols, &used) != 2 || static_cast<std::size_t>(used) != text.size() ||
+      rows <= 0 || cols <= 0 || rows > (1 << 24) || cols > (1 << 24)) {
     throw Failure(Exit::kUsage, "--shape: '" + text + "' is not ROWSxCOLS with both from 1 to 2^24");
   }
   return {rows, cols};
 }
 
-void quantize_and_back(Device& device, const QuantizeBenchOptions& o, const std::string& format, const Shape& shape,
-                       int threads, BenchReport& report) {
+struct QuantizeSpec {
   QuantizeConfig config;
-  config.format = parse_name<BlockFormat>(format, kAllBlockFormats, "block format");
-  config.scale_layout = o.layout == "blocked" ? ScaleLayout::kBlocked
-                                              : parse_name<ScaleLayout>(o.layout, kAllScaleLayouts, "scale layout");
-  config.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
-  config.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
-  const DType dtype = parse_name<DType>(o.dtype, kAllDTypes, "dtype");
-  const Buffer x = device.allocate(static_cast<std::size_t>(shape.rows * shape.cols * size_of(dtype)));
-  const Buffer codes = device.allocate(quantized_code_bytes(config.format, shape.rows, shape.cols));
-  const Buffer scales =
-      device.allocate(quantized_scale_bytes(config.format, config.scale_layout, shape.rows, shape.cols));
-  device.fill(x, dtype == DType::kF32 ? Fill::kF32 : dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16, 5);
-  const ExecDesc exec{o.common.backend.empty() ? nullptr : o.common.backend.c_str(), nullptr, threads};
+  DType dtype = DType::kF32;
+  Shape shape;
+};
 
-  const auto one = [&](const char* name, const std::function<void()>& work) {
-    BenchResult r;
-    r.bench = name;
-    r.config = {{"op", name},
-                {"format", format},
-                {"shape", fmt::format("{}x{}", shape.rows, shape.cols)},
-                {"threads", threads},
-                {"scale_layout", o.layout},
-                {"scale_mode", o.scale_mode},
-                {"four_over_six", o.four_over_six},
-                {"dtype", o.dtype}};
-    r.time = measure(device, o.common, work);
-    r.bytes = static_cast<double>(x.bytes() + codes.bytes() + scales.bytes());
-    r.figures["Melements_per_s"] = 1e-6 * static_cast<double>(shape.rows * shape.cols) / r.time.median;
-    report.add(std::move(r));
-  };
-  one("quantize", [&] {
-    check(quantize(config, x.data(), dtype, shape.rows, shape.cols, codes.data(), scales.data(), exec), "quantize");
-  });
-  one("dequantize", [&] {
-    check(dequantize(config, codes.data(), scales.data(), shape.rows, shape.cols, x.data(), dtype, exec), "dequantize");
-  });
+void quantize_and_back(const QuantizeSpec& spec, const std::vector<int>& threads, BenchReport& report) {
+  Device& device = report.device();
+  const Buffer x = device.allocate(static_cast<std::size_t>(spec.shape.rows * spec.shape.cols * size_of(spec.dtype)));
+  const Buffer codes = device.allocate(quantized_code_bytes(spec.config.format, spec.shape.rows, spec.shape.cols));
+  const Buffer scales =
+      device.allocate(quantized_scale_bytes(spec.config.format, spec.config.scale_layout, spec.shape.rows, spec.shape.cols));
+  device.fill(x, spec.dtype == DType::kF32 ? Fill::kF32 : spec.dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16, 5);
+  for (const int t : threads) {
+    const ExecDesc exec{report.options().backend_name(), nullptr, t};
+    const auto one = [&](const char* name, const std::function<void()>& work) {
+      BenchResult r;
+      r.bench = name;
+      r.config = {{"format", name_of(spec.config.format)},
+                  {"shape", fmt::format("{}x{}", spec.shape.rows, spec.shape.cols)},
+                  {"scale_layout", name_of(spec.config.scale_layout)},
+                  {"scale_mode", name_of(spec.config.scale_mode)},
+                  {"four_over_six", spec.config.nvfp4_scale == Nvfp4Scale::kFourOverSix},
+                  {"dtype", name_of(spec.dtype)}};
+      if (device.has_threads()) r.config["threads"] = t;
+      r.time = measure(device, report.options(), work);
+      r.bytes = static_cast<double>(x.bytes() + codes.bytes() + scales.bytes());
+      r.figures["Melements_per_s"] = 1e-6 * static_cast<double>(spec.shape.rows * spec.shape.cols) / r.time.median;
+      report.add(std::move(r));
+    };
+    one("quantize", [&] {
+      check(quantize(spec.config, x.data(), spec.dtype, spec.shape.rows, spec.shape.cols, codes.data(), scales.data(), exec),
+            "quantize");
+    });
+    one("dequantize", [&] {
+      check(
+          dequantize(spec.config, codes.data(), scales.data(), spec.shape.rows, spec.shape.cols, x.data(), spec.dtype, exec),
+          "dequantize");
+    });
+  }
 }
 
-void bench_quantize(const QuantizeBenchOptions& o) {
-  std::vector<Shape> shapes;
-  for (const std::string& text : split_list(o.shapes, "--shape")) shapes.push_back(parse_shape(text));
-  const std::vector<std::string> formats = split_list(o.formats, "--format");
-  const std::vector<int> threads = split_integers(o.common.threads, "--threads");
-  const auto device = make_device(o.common.backend);
-  BenchReport report(*device, o.common);
-  {
-    Progress progress(static_cast<int>(formats.size() * shapes.size() * threads.size()), o.common.progress);
-    for (const int t : threads) (void)report.bandwidth(t);
-    for (const std::string& format : formats) {
-      for (const Shape& shape : shapes) {
-        for (const int t : threads) {
-          progress.step(fmt::format("quantize {} {}x{} threads {}", format, shape.rows, shape.cols, t));
-          quantize_and_back(*device, o, format, shape, t, report);
+class BenchQuantize final : public Benchmark {
+ public:
+  void add_options(CLI::App& c) override {
+    c.add_option("--shape", axes_.shapes, "ROWSxCOLS, a list")->capture_default_str();
+    c.add_option("--format", axes_.formats, "mxfp4, nvfp4, mxfp8, a list")->capture_default_str();
+    c.add_option("--scale-layout", axes_.layouts, "linear, blocked, a list")->capture_default_str();
+    c.add_option("--scale-mode", axes_.scale_mode, "floor, ceil, rceil or even")->capture_default_str();
+    c.add_flag("--four-over-six", axes_.four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
+    c.add_option("--dtype", axes_.dtypes, "Of the tensor, a list")->capture_default_str();
+  }
+
+  std::vector<BenchStep> steps(const std::vector<int>& threads) override {
+    std::vector<BenchStep> steps;
+    QuantizeSpec spec;
+    spec.config.scale_mode = parse_name<ScaleMode>(axes_.scale_mode, kAllScaleModes, "scale mode");
+    spec.config.nvfp4_scale = axes_.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
+    for (const std::string& format : split_list(axes_.formats, "--format")) {
+      spec.config.format = parse_name<BlockFormat>(format, kAllBlockFormats, "block format");
+      for (const std::string& shape : split_list(axes_.shapes, "--shape")) {
+        spec.shape = parse_shape(shape);
+        for (const std::string& dtype : split_list(axes_.dtypes, "--dtype")) {
+          spec.dtype = parse_name<DType>(dtype, kAllDTypes, "dtype");
+          for (const std::string& layout : split_list(axes_.layouts, "--scale-layout")) {
+            spec.config.scale_layout = parse_scale_layout(layout);
+            steps.push_back({fmt::format("quantize and dequantise {} {} {} {} {}{}", format, shape, dtype, layout,
+                                         axes_.scale_mode, axes_.four_over_six ? " 4/6" : ""),
+                             [spec, threads](BenchReport& report) { quantize_and_back(spec, threads, report); }});
+          }
         }
       }
     }
+    return steps;
   }
-  report.finish({"op", "format", "shape", "threads"}, {"Melements_per_s"});
-}
+
+ private:
+  QuantizeAxes axes_;
+};
 
 }  // namespace
 
-void add_bench_quantize(CLI::App& bench) {
-  auto o = std::make_shared<QuantizeBenchOptions>();
-  CLI::App* command = bench.add_subcommand("quantize", "Quantise tensors, and dequantise them");
-  command->add_option("--shape", o->shapes, "ROWSxCOLS, a list")->capture_default_str();
-  command->add_option("--format", o->formats, "mxfp4, nvfp4, mxfp8, a list")->capture_default_str();
-  command->add_option("--scale-layout", o->layout, "linear or blocked")->capture_default_str();
-  command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even")->capture_default_str();
-  command->add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
-  command->add_option("--dtype", o->dtype, "Of the tensor")->capture_default_str();
-  add_bench_options(*command, o->common);
-  command->callback([o] { bench_quantize(*o); });
-}
+std::unique_ptr<Benchmark> make_bench_quantize() { return std::make_unique<BenchQuantize>(); }
 
 }  // namespace fp4pa::tool

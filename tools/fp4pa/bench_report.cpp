@@ -1,6 +1,7 @@
-// The table, JSON and CSV of a benchmark's results.
+// The tables, JSON and CSV of benchmarks' results.
 #include <fmt/format.h>
 
+#include <ctime>
 #include <fstream>
 #include <thread>
 
@@ -13,12 +14,63 @@
 namespace fp4pa::tool {
 namespace {
 
-std::string cell(const nlohmann::ordered_json& object, const std::string& key) {
+using Json = nlohmann::ordered_json;
+
+std::string cell(const Json& object, const std::string& key) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return "-";
   if (found->is_string()) return found->get<std::string>();
   if (found->is_number_float()) return fmt::format("{:.3g}", found->get<double>());
   return found->dump();
+}
+
+int threads_of(const BenchResult& r) { return r.config.value("threads", 1); }
+
+/// A configuration without what a bf16 cache has not.
+Json without_format(const Json& config) {
+  Json rest = config;
+  for (const char* key : {"format", "v_scale_axis"}) rest.erase(key);
+  return rest;
+}
+
+/// The bf16 result that differs in its format alone, or null.
+const BenchResult* bf16_sibling(const std::vector<BenchResult>& results, const BenchResult& r) {
+  if (!r.config.contains("format")) return nullptr;
+  const Json rest = without_format(r.config);
+  for (const BenchResult& other : results) {
+    if (other.bench == r.bench && other.config.value("format", "") == "bf16" && without_format(other.config) == rest)
+      return &other;
+  }
+  return nullptr;
+}
+
+/// What else a result reports, the speed against bf16 among it where that was measured.
+Json figures_of(const std::vector<BenchResult>& results, const BenchResult& r) {
+  Json figures = r.figures;
+  if (const BenchResult* base = bf16_sibling(results, r)) figures["vs_bf16"] = base->time.median / r.time.median;
+  return figures;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+}
+
+/// Appends the keys of `object` that are not there yet.
+void collect_keys(const Json& object, std::vector<std::string>& keys) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  }
+}
+
+std::string csv_cell(const Json& value) {
+  if (value.is_null()) return "";
+  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  for (std::size_t i = 0; (i = text.find('"', i)) != std::string::npos; i += 2) text.insert(i, 1, '"');
+  return '"' + text + '"';
 }
 
 }  // namespace
@@ -29,27 +81,26 @@ const Bandwidth& BenchReport::bandwidth(int threads) {
   return bandwidth_.emplace(threads, device_.read_bandwidth(threads, std::max(5, options_.repeats))).first->second;
 }
 
-double BenchReport::share(const BenchResult& r) const {
-  return gbs(r) / bandwidth_.at(r.config.at("threads").get<int>()).best_gbs;
-}
+double BenchReport::share(const BenchResult& r) const { return gbs(r) / bandwidth_.at(threads_of(r)).best_gbs; }
 
-nlohmann::ordered_json BenchReport::document() const {
-  nlohmann::ordered_json out;
+Json BenchReport::document() const {
+  Json out;
   out["tool"] = "fp4pa bench";
   out["version"] = version_string();
+  if (!suite_.empty()) out["suite"] = suite_;
+  out["date"] = today();
   out["device"] = device_.name();
-  out["hardware_threads"] = std::thread::hardware_concurrency();
+  if (device_.has_threads()) out["hardware_threads"] = std::thread::hardware_concurrency();
   out["caches"] = options_.warm_caches ? "warm" : "evicted before each run";
-  out["read_bandwidth"] = nlohmann::ordered_json::array();
+  out["read_bandwidth"] = Json::array();
   for (const auto& [threads, b] : bandwidth_) {
-    out["read_bandwidth"].push_back({{"threads", threads},
-                                     {"best_gbs", b.best_gbs},
-                                     {"median_gbs", b.median_gbs},
-                                     {"buffer_bytes", b.buffer_bytes}});
+    Json one{{"best_gbs", b.best_gbs}, {"median_gbs", b.median_gbs}, {"buffer_bytes", b.buffer_bytes}};
+    if (device_.has_threads()) one["threads"] = threads;
+    out["read_bandwidth"].push_back(std::move(one));
   }
-  out["results"] = nlohmann::ordered_json::array();
+  out["results"] = Json::array();
   for (const BenchResult& r : results_) {
-    nlohmann::ordered_json one{{"bench", r.bench}, {"config", r.config}};
+    Json one{{"bench", r.bench}, {"config", r.config}};
     one["ms"] = {{"median", 1e3 * r.time.median},
                  {"min", 1e3 * r.time.min},
                  {"p10", 1e3 * r.time.p10},
@@ -58,59 +109,119 @@ nlohmann::ordered_json BenchReport::document() const {
     one["bytes"] = r.bytes;
     one["gbs"] = gbs(r);
     one["bandwidth_share"] = share(r);
-    one.update(r.figures);
+    one.update(figures_of(results_, r));
     out["results"].push_back(std::move(one));
   }
+  if (!skipped_.empty()) out["skipped"] = Json::array();
+  for (const BenchSkip& s : skipped_) out["skipped"].push_back({{"what", s.label}, {"why", s.why}, {"failed", s.failed}});
   return out;
 }
 
-void BenchReport::write_csv() const {
-  std::ofstream out(options_.csv);
-  std::string header = "bench";
-  for (const auto& [key, value] : results_.front().config.items()) header += "," + key;
-  header += ",ms_median,ms_min,ms_p10,ms_p90,bytes,gbs,bandwidth_share";
-  for (const auto& [key, value] : results_.front().figures.items()) header += "," + key;
-  out << header << '\n';
-  for (const BenchResult& r : results_) {
-    out << r.bench;
-    for (const auto& [key, value] : r.config.items())
-      out << ',' << (value.is_string() ? value.get<std::string>() : value.dump());
-    out << fmt::format(",{},{},{},{},{},{},{}", 1e3 * r.time.median, 1e3 * r.time.min, 1e3 * r.time.p10,
-                       1e3 * r.time.p90, r.bytes, gbs(r), share(r));
-    for (const auto& [key, value] : r.figures.items()) out << ',' << (value.is_null() ? "" : value.dump());
-    out << '\n';
+std::string csv_of(const Json& document) {
+  std::vector<Json> rows;
+  std::vector<std::string> columns;
+  // Configurations first, so that a column that only later benchmarks have does not stand behind the measurements.
+  for (const Json& result : document.at("results")) {
+    Json row{{"bench", result.at("bench")}};
+    row.update(result.at("config"));
+    collect_keys(row, columns);
+    rows.push_back(std::move(row));
   }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Json& result = document.at("results").at(i);
+    Json measured;
+    for (const auto& [key, value] : result.at("ms").items()) measured["ms_" + key] = value;
+    for (const auto& [key, value] : result.items()) {
+      if (key != "bench" && key != "config" && key != "ms") measured[key] = value;
+    }
+    collect_keys(measured, columns);
+    rows[i].update(measured);
+  }
+  std::string text;
+  for (const std::string& column : columns) text += (text.empty() ? "" : ",") + column;
+  for (const Json& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const auto found = row.find(columns[c]);
+      line += (c == 0 ? "" : ",") + (found == row.end() ? std::string() : csv_cell(*found));
+    }
+    text += '\n' + line;
+  }
+  return text + '\n';
+}
+
+void BenchReport::write_files() const {
+  if (!options_.json.empty() && options_.json != "-") write_json(options_.json, document());
+  if (options_.csv.empty()) return;
+  std::ofstream out(options_.csv);
+  out << csv_of(document());
   out.close();
   if (!out) throw Failure(Exit::kInputFile, options_.csv + ": cannot write");
 }
 
-void BenchReport::finish(const std::vector<std::string>& config_columns,
-                         const std::vector<std::string>& figure_columns) const {
-  if (!options_.json.empty() && options_.json != "-") write_json(options_.json, document());
-  if (!options_.csv.empty()) write_csv();
+void BenchReport::print_tables() const {
+  std::vector<std::string> benches;
+  for (const BenchResult& r : results_) {
+    if (std::find(benches.begin(), benches.end(), r.bench) == benches.end()) benches.push_back(r.bench);
+  }
+  for (const std::string& bench : benches) {
+    std::vector<const BenchResult*> rows;
+    std::vector<Json> figures;
+    std::vector<std::string> keys, figure_keys;
+    for (const BenchResult& r : results_) {
+      if (r.bench != bench) continue;
+      rows.push_back(&r);
+      figures.push_back(figures_of(results_, r));
+      collect_keys(r.config, keys);
+      collect_keys(figures.back(), figure_keys);
+    }
+    std::string shared;
+    std::vector<std::string> header;
+    for (const std::string& key : keys) {
+      const std::string first = cell(rows.front()->config, key);
+      const bool same =
+          std::all_of(rows.begin(), rows.end(), [&](const BenchResult* r) { return cell(r->config, key) == first; });
+      if (same && key != "format") {
+        shared += " " + key + " " + first + ",";
+      } else {
+        header.push_back(key);
+      }
+    }
+    if (!shared.empty()) shared.back() = '\n';
+    fmt::print("\n{}:{}", bench, shared.empty() ? "\n" : shared);
+    const std::size_t config_columns = header.size();
+    for (const char* name : {"ms", "min", "p10", "p90", "GB/s", "of bandwidth"}) header.emplace_back(name);
+    header.insert(header.end(), figure_keys.begin(), figure_keys.end());
+    Table table(header);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const BenchResult& r = *rows[i];
+      std::vector<std::string> row;
+      for (std::size_t c = 0; c < config_columns; ++c) row.push_back(cell(r.config, header[c]));
+      for (const double t : {r.time.median, r.time.min, r.time.p10, r.time.p90})
+        row.push_back(fmt::format("{:.4f}", 1e3 * t));
+      row.push_back(fmt::format("{:.2f}", gbs(r)));
+      row.push_back(fmt::format("{:.1f} %", 100.0 * share(r)));
+      for (const std::string& key : figure_keys) row.push_back(cell(figures[i], key));
+      table.add(std::move(row));
+    }
+    table.print(stdout);
+  }
+}
+
+void BenchReport::finish() const {
+  write_files();
   if (options_.json == "-") return print_json(document());
 
   fmt::print("{}\n", device_.name());
   for (const auto& [threads, b] : bandwidth_) {
-    fmt::print("read bandwidth, {} thread{}: best {:.1f} GB/s, median {:.1f} (buffer {} MiB)\n", threads,
-               threads == 1 ? "" : "s", b.best_gbs, b.median_gbs, b.buffer_bytes >> 20);
+    const std::string with = device_.has_threads() ? fmt::format(", {} thread{}", threads, threads == 1 ? "" : "s") : "";
+    fmt::print("read bandwidth{}: best {:.1f} GB/s, median {:.1f} (buffer {} MiB)\n", with, b.best_gbs, b.median_gbs,
+               b.buffer_bytes >> 20);
   }
-  fmt::print("caches {}\n\n", options_.warm_caches ? "warm" : "evicted before each run");
-  std::vector<std::string> header = config_columns;
-  for (const char* name : {"ms", "min", "p10", "p90", "GB/s", "of bandwidth"}) header.emplace_back(name);
-  header.insert(header.end(), figure_columns.begin(), figure_columns.end());
-  Table table(header);
-  for (const BenchResult& r : results_) {
-    std::vector<std::string> row;
-    for (const std::string& column : config_columns) row.push_back(cell(r.config, column));
-    for (const double t : {r.time.median, r.time.min, r.time.p10, r.time.p90})
-      row.push_back(fmt::format("{:.3f}", 1e3 * t));
-    row.push_back(fmt::format("{:.2f}", gbs(r)));
-    row.push_back(fmt::format("{:.1f} %", 100.0 * share(r)));
-    for (const std::string& column : figure_columns) row.push_back(cell(r.figures, column));
-    table.add(std::move(row));
-  }
-  table.print(stdout);
+  fmt::print("caches {}\n", options_.warm_caches ? "warm" : "evicted before each run");
+  print_tables();
+  if (!skipped_.empty()) fmt::print("\nnot measured:\n");
+  for (const BenchSkip& s : skipped_) fmt::print("{}{}: {}\n", s.failed ? "FAILED " : "", s.label, s.why);
 }
 
 }  // namespace fp4pa::tool

@@ -6,7 +6,7 @@
 
 #include "fp4pa/backends.hpp"
 #include "tools/fp4pa/device_cpu.hpp"
-#include "tools/fp4pa/device_cuda.hpp"
+#include "tools/fp4pa/device_gpu.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 
 namespace fp4pa::tool {
@@ -28,6 +28,9 @@ std::unique_ptr<Device> make_device(const std::string& backend) {
     if (name == "cpu" || name.rfind("cpu-", 0) == 0 || name.rfind("emulator-", 0) == 0) return make_cpu_device();
 #ifdef FP4PA_HAVE_CUDA
     if (name == "cuda") return make_cuda_device();
+#endif
+#ifdef FP4PA_HAVE_HIP
+    if (name == "hip") return make_hip_device();
 #endif
     throw Failure(Exit::kBackendUnavailable, "this tool has no memory or clock for back end '" + name + "' yet");
   }

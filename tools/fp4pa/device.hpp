@@ -75,6 +75,11 @@ class Device {
   [[nodiscard]] virtual double seconds(const std::function<void()>& work) = 0;
   /// The read bandwidth that this device reaches with `threads` (ignored where there are none to choose).
   [[nodiscard]] virtual Bandwidth read_bandwidth(int threads, int repeats) = 0;
+  /// Whether a number of threads can be chosen.
+  [[nodiscard]] virtual bool has_threads() const = 0;
+  /// Records what `work` enqueues on the stream that it is given; a call of the result enqueues all of it again, on the default
+  /// stream. Empty where the device has no graphs.
+  [[nodiscard]] virtual std::function<void()> recorded(const std::function<void(void* stream)>& work) = 0;
 };
 
 /// The device that back end `name` (null or "": the default one) runs on. Failure when it is unknown or unavailable.

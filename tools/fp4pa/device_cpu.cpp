@@ -117,6 +117,9 @@ class CpuDevice final : public Device {
     return {gbs.back(), gbs[gbs.size() / 2], buffer.bytes()};
   }
 
+  bool has_threads() const override { return true; }
+  std::function<void()> recorded(const std::function<void(void*)>&) override { return {}; }
+
  private:
   /// Each thread writes the part it will read, so that on a machine with several memories the pages lie beside it.
   static void touch(const Buffer& buffer, int threads) {

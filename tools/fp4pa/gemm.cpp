@@ -64,7 +64,7 @@ struct Correlation {
 HostWeight quantised(const GemmOptions& o, const Activations& w, const ExecDesc& exec) {
   QuantizeConfig config;
   config.format = parse_name<BlockFormat>(o.format, std::span(kAllBlockFormats).first(2), "format");
-  config.scale_layout = o.scale_layout == "blocked" ? ScaleLayout::kBlocked : parse_name<ScaleLayout>(o.scale_layout, kAllScaleLayouts, "scale layout");
+  config.scale_layout = parse_scale_layout(o.scale_layout);
   config.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
   config.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
   HostWeight h;

@@ -37,6 +37,12 @@ template <class Enum>
   return parse_name<KvFormat>(text, kAllFormats, "KV format");
 }
 
+/// "linear", or "blocked" for short.
+[[nodiscard]] inline ScaleLayout parse_scale_layout(std::string_view text) {
+  if (text == "blocked") return ScaleLayout::kBlocked;
+  return parse_name<ScaleLayout>(text, kAllScaleLayouts, "scale layout");
+}
+
 /// The rotation of `block` elements; 0 is none.
 [[nodiscard]] inline Rotation parse_rotation(int block) {
   switch (block) {
@@ -64,21 +70,27 @@ template <class Enum>
   }
 }
 
-/// "16,64" as positive integers.
-[[nodiscard]] inline std::vector<int> split_integers(const std::string& text, const char* option) {
+/// "16,64" or "1K,128K" (of 1024) as integers from `least` on.
+[[nodiscard]] inline std::vector<int> split_integers(const std::string& text, const char* option, int least = 1) {
   std::vector<int> values;
   for (const std::string& piece : split_list(text, option)) {
     std::size_t used = 0;
-    int value = 0;
+    long long value = 0;
     try {
-      value = std::stoi(piece, &used);
+      value = std::stoll(piece, &used);
     } catch (const std::exception&) {
       used = 0;
     }
-    if (used != piece.size() || value <= 0) {
-      throw Failure(Exit::kUsage, std::string(option) + ": '" + piece + "' is not a positive integer");
+    if (used != 0 && used + 1 == piece.size() && piece.back() == 'K' && value <= (1 << 20)) {
+      value *= 1024;
+      ++used;
     }
-    values.push_back(value);
+    if (used == 0 || used != piece.size() || value < least || value > 0x7fffffff) {
+      throw Failure(Exit::kUsage, std::string(option) + ": '" + piece + "' is not a " +
+                                      (least == 1 ? "positive integer" : "integer from " + std::to_string(least) + " on") +
+                                      " (a K behind it is 1024)");
+    }
+    values.push_back(static_cast<int>(value));
   }
   return values;
 }

@@ -45,11 +45,6 @@ Matrix matrix_of(const std::vector<std::int64_t>& shape, const std::string& name
   return m;
 }
 
-ScaleLayout parse_layout(const std::string& text) {
-  if (text == "blocked") return ScaleLayout::kBlocked;
-  return parse_name<ScaleLayout>(text, kAllScaleLayouts, "scale layout");
-}
-
 void report(const QuantizeOptions& o, const nlohmann::ordered_json& facts) {
   if (o.json) return print_json(facts);
   for (const auto& [key, value] : facts.items()) {
@@ -78,7 +73,7 @@ void quantize_tensor(const QuantizeOptions& o) {
 
   QuantizeConfig config;
   config.format = parse_name<BlockFormat>(o.format, kAllBlockFormats, "block format");
-  config.scale_layout = parse_layout(o.scale_layout);
+  config.scale_layout = parse_scale_layout(o.scale_layout);
   config.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
   config.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
   if (config.format == BlockFormat::kNvfp4) {
@@ -157,7 +152,7 @@ void dequantize_tensor(const QuantizeOptions& o) {
     const nlohmann::json description = description_of(file, o.tensor);
     config.format =
         parse_name<BlockFormat>(description.at("format").get<std::string>(), kAllBlockFormats, "block format");
-    config.scale_layout = parse_layout(description.at("scale_layout").get<std::string>());
+    config.scale_layout = parse_scale_layout(description.at("scale_layout").get<std::string>());
     config.global_scale = description.at("global_scale").get<float>();
     shape = shape_of(description);
   } catch (const nlohmann::json::exception& e) {

@@ -1,0 +1,200 @@
+// Suites of benchmarks, their axes on the command line, CSV, and what happens when a step fails.
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tests/tool/run_tool.hpp"
+#include "tools/fp4pa/bench_suite.hpp"
+#include "tools/fp4pa/decode_case.hpp"
+#include "tools/fp4pa/exit_codes.hpp"
+
+namespace {
+
+using fp4pa::tool::suite_rows;
+using nlohmann::ordered_json;
+using test::run_tool;
+
+/// All of a suite's results, at a size that takes no time.
+ordered_json run_json(const std::string& arguments) {
+  const test::ToolRun run = run_tool("bench " + arguments + " --warmup 0 --repeats 1 --warm-caches --json -");
+  INFO(arguments << "\n" << run.err);
+  REQUIRE(run.exit_code == 0);
+  return ordered_json::parse(run.out);
+}
+
+constexpr const char* kTiny = " --batch 2 --heads 4 --kv-heads 2 --tokens 96 --page-size 16";
+
+}  // namespace
+
+TEST_CASE("bench: every row of every suite is a command line that its benchmark takes") {
+  for (const std::string& suite : fp4pa::tool::suite_names()) {
+    const auto rows = suite_rows(suite);
+    CHECK(!rows.empty());
+    for (const std::string& row : rows) {
+      INFO(suite, ": ", row);
+      const std::string name = row.substr(0, row.find(' '));
+      bool known = false;
+      for (const auto& kind : fp4pa::tool::bench_kinds()) {
+        if (name != kind.name) continue;
+        known = true;
+        const auto benchmark = kind.make();
+        CLI::App app;
+        benchmark->add_options(app);
+        CHECK_NOTHROW(app.parse(row.substr(name.size()), false));
+        CHECK(!benchmark->steps({1}).empty());
+      }
+      CHECK(known);
+    }
+  }
+}
+
+TEST_CASE("bench: the decode suite has the shapes that decoding is judged by, each in four formats and two page sizes") {
+  const auto document = run_json("--suite decode --tokens 64 --batch 2");
+  std::set<std::string> shapes;
+  for (const auto& result : document.at("results")) {
+    const auto& c = result.at("config");
+    shapes.insert(c.at("format").get<std::string>() + " " + c.at("heads").dump() + "/" + c.at("kv_heads").dump() + " D" +
+                  c.at("head_dim").dump() + " page " + c.at("page_size").dump() +
+                  (c.value("ragged", false) ? " ragged" : ""));
+  }
+  for (const char* format : {"mxfp4", "nvfp4", "fp8_e4m3", "bf16"}) {
+    for (const char* shape : {"64/8 D128 page 64", "64/8 D128 page 16", "32/8 D128 page 64", "32/8 D128 page 16",
+                              "32/32 D128 page 64", "32/32 D128 page 16", "32/8 D128 page 64 ragged",
+                              "32/8 D128 page 16 ragged", "32/8 D64 page 64", "32/8 D256 page 64"}) {
+      INFO(format, " ", shape);
+      CHECK(shapes.count(std::string(format) + " " + shape) == 1);
+    }
+  }
+  // Batch and tokens, which the run above replaced.
+  std::string all;
+  for (const std::string& row : suite_rows("decode")) all += row + "\n";
+  for (const char* row :
+       {"--batch 64 --heads 64 --kv-heads 8 --tokens 8K", "--batch 32 --heads 32 --kv-heads 8 --tokens 8K",
+        "--batch 128 --heads 32 --kv-heads 8 --tokens 2K", "--batch 8 --heads 64 --kv-heads 8 --tokens 32K",
+        "--batch 1 --heads 32 --kv-heads 8 --tokens 128K", "--batch 16 --heads 32 --kv-heads 32 --tokens 4K",
+        "--batch 64 --heads 32 --kv-heads 8 --tokens 32K --ragged"}) {
+    CHECK(all.find(row) != std::string::npos);
+  }
+}
+
+TEST_CASE("bench: axes beside --suite replace the rows' own, and equal steps are measured once") {
+  const auto document = run_json("--suite variants --format mxfp8 --q-len 2" + std::string(kTiny));
+  std::set<std::string> configs;
+  for (const auto& result : document.at("results")) {
+    CHECK(result.at("config").at("format") == "mxfp8");
+    CHECK(result.at("config").at("q_len") == 2);
+    CHECK(result.at("config").at("kv_len") == 96);
+    CHECK(configs.insert(result.at("config").dump()).second);
+  }
+  CHECK(document.at("suite") == "variants");
+  CHECK(configs.size() == 3);  // plain, a window of 64, rotation 128; MXFP8's V has one way to be scaled
+}
+
+TEST_CASE("bench: a suite's own failures and options nobody knows end with 2") {
+  const auto fails = [](const std::string& arguments, const std::string& words) {
+    const test::ToolRun run = run_tool(arguments);
+    INFO(arguments << "\n" << run.out << run.err);
+    CHECK(run.exit_code == 2);
+    CHECK(run.err.find(words) != std::string::npos);
+  };
+  fails("bench", "bench needs a subcommand or --suite");
+  fails("bench --suite all",
+        "unknown suite 'all'; allowed: smoke, decode, variants, prefill, graph, cache, sweep, dense, gemm, full");
+  fails("bench --suite graph --shape 4x4", "--shape: no benchmark of suite graph has this option");
+  fails("bench --suite decode --format mxfp5", "unknown KV format 'mxfp5'");
+  fails("bench --suite decode --heads 5", "--heads 5 is not a multiple of --kv-heads 8");
+  fails("bench --tokens 64 decode", "--tokens before a subcommand is for --suite alone");
+  fails("bench decode --tokens 2M", "'2M' is not a positive integer");
+  fails("bench decode --tokens 64 --q-len 65", "--q-len 65 exceeds --tokens 64");
+  fails("bench append --slots rows", "unknown --slots 'rows'; allowed: pages, tokens");
+  fails("bench append --slots tokens --v-scale-axis tokens --format mxfp4", "allowed: pages");
+}
+
+TEST_CASE("bench: a step that fails is noted, the others are measured, and the end says so") {
+  const test::Scratch scratch;
+  const test::ToolRun run =
+      run_tool("bench decode --format mxfp4 --rotation 0,128,32 --warmup 0 --repeats 1 --warm-caches --json " +
+               scratch.file("j") + kTiny + " --head-dim 64");
+  CHECK(run.exit_code == 2);
+  CHECK(run.err.find("rotation") != std::string::npos);
+  const auto document = ordered_json::parse(test::read_text(scratch.file("j")));
+  REQUIRE(document.at("results").size() == 2);
+  CHECK(document.at("results").at(1).at("config").at("rotation") == 32);
+  REQUIRE(document.at("skipped").size() == 1);
+  CHECK(document.at("skipped").at(0).at("failed") == true);
+  CHECK(document.at("skipped").at(0).at("what").get<std::string>().find("rotation 128") != std::string::npos);
+}
+
+TEST_CASE("bench: what a device cannot measure is named, and is no failure") {
+  const auto document = run_json("--suite graph --backend cpu --format mxfp4");
+  CHECK(document.at("results").empty());
+  REQUIRE(document.at("skipped").size() == 1);
+  CHECK(document.at("skipped").at(0).at("failed") == false);
+}
+
+TEST_CASE("bench: bytes of ragged lengths are those of the lengths, and operations of all keys are all pairs") {
+  fp4pa::tool::DecodeSpec spec;
+  spec.batch = 5;
+  spec.kv_len = 500;
+  spec.ragged = true;
+  double tokens = 0.0;
+  for (const std::int32_t length : fp4pa::tool::lengths_of(spec)) {
+    CHECK(length >= 1);
+    CHECK(length <= 500);
+    tokens += length;
+  }
+  const auto ragged =
+      run_json("decode --ragged --batch 5 --tokens 500 --heads 2 --kv-heads 2 --head-dim 64 --page-size 16 --format mxfp4");
+  CHECK(ragged.at("results").at(0).at("bytes") ==
+        tokens * 2 * 2 * 34);  // 2 heads, K and V, 32 bytes of codes and 2 of scales
+  CHECK(ragged.at("results").at(0).at("config").at("ragged") == true);
+
+  const auto all =
+      run_json("prefill --all-keys --tokens 64 --heads 4 --kv-heads 2 --head-dim 64 --format mxfp4").at("results").at(0);
+  const double seconds = 1e-3 * all.at("ms").at("median").get<double>();
+  CHECK(all.at("tflops").get<double>() == doctest::Approx(1e-12 * 4.0 * 64 * 64 * 64 * 4 / seconds));
+  CHECK(all.at("config").at("causal") == false);
+}
+
+TEST_CASE("bench: the speed against bf16 is that of the same configuration") {
+  const auto document = run_json("decode --format bf16,mxfp4 --q-len 1,2" + std::string(kTiny));
+  REQUIRE(document.at("results").size() == 4);
+  for (const auto& r : document.at("results")) {
+    for (const auto& base : document.at("results")) {
+      if (base.at("config").at("format") != "bf16" || base.at("config").at("q_len") != r.at("config").at("q_len")) continue;
+      const double ratio = base.at("ms").at("median").get<double>() / r.at("ms").at("median").get<double>();
+      CHECK(r.at("vs_bf16").get<double>() == doctest::Approx(ratio));
+    }
+  }
+}
+
+TEST_CASE("bench: CSV has every column that any result has, and quotes what needs it") {
+  const auto document = ordered_json::parse(R"({"results": [
+    {"bench": "a", "config": {"format": "x,\"y\"", "n": 1}, "ms": {"median": 2.5, "min": 2}, "gbs": 7, "none": null},
+    {"bench": "b", "config": {"format": "z", "shape": "2x3"}, "ms": {"median": 3.5, "min": 3}, "gbs": 8, "tflops": 9}]})");
+  CHECK(fp4pa::tool::csv_of(document) ==
+        "bench,format,n,shape,ms_median,ms_min,gbs,none,tflops\n"
+        "a,\"x,\"\"y\"\"\",1,,2.5,2,7,,\n"
+        "b,z,,2x3,3.5,3,8,,9\n");
+}
+
+TEST_CASE("bench: compare takes a suite's files and fails above its threshold") {
+  const test::Scratch scratch;
+  auto document = run_json("--suite smoke --tokens 64 --backend cpu");
+  std::ofstream(scratch.file("a")) << document.dump();
+  auto& last = document.at("results").back();
+  last["ms"]["median"] = 3.0 * last["ms"]["median"].get<double>();
+  std::ofstream(scratch.file("b")) << document.dump();
+  const std::string both = scratch.file("a") + " " + scratch.file("b");
+  const test::ToolRun compared = run_tool("bench compare --json " + both);
+  REQUIRE(compared.exit_code == 0);
+  const auto comparison = ordered_json::parse(compared.out);
+  CHECK(comparison.at("results").size() == document.at("results").size());
+  CHECK(comparison.at("results").back().at("ratio").get<double>() == doctest::Approx(3.0));
+  CHECK(run_tool("bench compare --fail-above 3.1 " + both).exit_code == 0);
+  const test::ToolRun worse = run_tool("bench compare --fail-above 2.9 " + both);
+  CHECK(worse.exit_code == 1);
+  CHECK(worse.err.find("allowed 2.900") != std::string::npos);
+}

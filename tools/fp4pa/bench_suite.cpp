@@ -1,0 +1,240 @@
+// See bench_suite.hpp. A suite is a list of command lines, so that any row of it can be run alone by typing it.
+#include "tools/fp4pa/bench_suite.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "tools/fp4pa/exit_codes.hpp"
+
+namespace fp4pa::tool {
+namespace {
+
+struct Suite {
+  const char* name;
+  const char* help;
+  std::vector<std::string> rows;    ///< of its own
+  std::vector<std::string> others;  ///< suites that it holds
+};
+
+const std::vector<Suite>& suites() {
+  static const std::string kFormats = " --format mxfp4,nvfp4,fp8_e4m3,bf16";
+  static const std::string kPages = " --page-size 64,16";
+  static const std::string kFp4 = " --format mxfp4,nvfp4 --page-size 64";
+  // batch, query and KV heads, tokens: the shapes that decoding is judged by.
+  static const std::vector<std::string> kShapes = {
+      "--batch 64 --heads 64 --kv-heads 8 --tokens 8K",  "--batch 32 --heads 32 --kv-heads 8 --tokens 8K",
+      "--batch 128 --heads 32 --kv-heads 8 --tokens 2K", "--batch 8 --heads 64 --kv-heads 8 --tokens 32K",
+      "--batch 1 --heads 32 --kv-heads 8 --tokens 128K", "--batch 16 --heads 32 --kv-heads 32 --tokens 4K"};
+  static const std::string kDense = "dense --batch 4 --heads 32 --kv-heads 32 --length 2048";
+  static const std::string kMiddle = "decode --batch 32 --heads 32 --kv-heads 8 --tokens 8K";
+  static const auto kEachShape = [](const std::string& more) {
+    std::vector<std::string> rows;
+    for (const std::string& shape : kShapes) rows.push_back("decode " + shape + more);
+    return rows;
+  };
+  static const auto kJoined = [](std::vector<std::string> rows, const std::vector<std::string>& more) {
+    rows.insert(rows.end(), more.begin(), more.end());
+    return rows;
+  };
+  static const std::vector<Suite> kSuites = {
+      {"smoke",
+       "every benchmark once, small: a few seconds",
+       {"decode --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4,nvfp4,fp8_e4m3,bf16 --page-size "
+        "64",
+        "decode --batch 4 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --ragged --format mxfp4 --page-size 16",
+        "decode --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4 --page-size 64 --window 64 "
+        "--q-len 1,4",
+        "prefill --batch 1 --heads 4 --kv-heads 2 --head-dim 64 --tokens 256 --format mxfp4,bf16",
+        "graph --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4",
+        "append --tokens 1K --kv-heads 2 --format mxfp4,bf16",
+        "append --tokens 1K --kv-heads 2 --format mxfp4 --slots tokens",
+        "quantize --shape 256x256 --format mxfp4,nvfp4,mxfp8", "gemm --shape 1x256x256 --format mxfp4 --activations a16",
+        "dense --heads 2 --kv-heads 2 --length 128 --format mxfp4",
+        "mxfp8 --heads 2 --kv-heads 2 --length 128 --decode once"},
+       {}},
+      {"decode",
+       "decoding in the shapes it is judged by, all formats, pages of 64 and 16, ragged lengths, head_dim 64 and 256",
+       kJoined(kEachShape(kFormats + kPages),
+               {"decode --batch 64 --heads 32 --kv-heads 8 --tokens 32K --ragged" + kFormats + kPages,
+                kMiddle + " --head-dim 64,256" + kFormats + " --page-size 64"}),
+       {}},
+      {"variants",
+       "what a recent window, rotation, V along tokens and several query tokens cost",
+       kJoined(
+           kEachShape(kFp4 + " --q-len 1,4,8"),
+           {kMiddle + " --window 0,64" + kFp4, "decode --batch 8 --heads 64 --kv-heads 8 --tokens 32K --window 0,64" + kFp4,
+            kMiddle + " --rotation 0,128" + kFp4, kMiddle + " --v-scale-axis head_dim,tokens" + kFp4}),
+       {}},
+      {"prefill",
+       "whole prompts, causal and with all keys",
+       {"prefill --batch 1 --heads 32 --kv-heads 8 --tokens 8K --format mxfp4,nvfp4,bf16",
+        "prefill --batch 1 --heads 32 --kv-heads 8 --tokens 8K --format mxfp4,nvfp4,bf16 --all-keys",
+        "prefill --batch 4 --heads 32 --kv-heads 32 --tokens 2K --format mxfp4,nvfp4,bf16",
+        "prefill --batch 4 --heads 32 --kv-heads 32 --tokens 2K --format mxfp4,nvfp4,bf16 --all-keys"},
+       {}},
+      {"graph",
+       "a recorded decode of one sequence of 1 K tokens (CUDA)",
+       {"graph --heads 32 --kv-heads 8 --tokens 1K --format mxfp4,nvfp4,fp8_e4m3,bf16"},
+       {}},
+      {"cache",
+       "append and gather of 64 K tokens, quantise and dequantise of tensors",
+       {"append --tokens 64K --kv-heads 8 --format mxfp4,nvfp4,fp8_e4m3,bf16 --rotation 0,128 --slots tokens",
+        "append --tokens 64K --kv-heads 8 --format mxfp4,nvfp4 --v-scale-axis tokens --slots pages",
+        "quantize --shape 32768x8192 --format mxfp4,nvfp4,mxfp8 --dtype f32,bf16",
+        "quantize --shape 32768x8192 --format mxfp4,nvfp4 --dtype bf16 --scale-layout blocked",
+        "quantize --shape 1024x1024,2048x2048,4096x8192,8192x4096 --format mxfp4 --dtype f32"},
+       {}},
+      {"sweep",
+       "decoding over context lengths and over batches, for plots",
+       {"decode --batch 8 --heads 32 --kv-heads 8 --tokens 1K,2K,4K,8K,16K,32K,64K,128K --page-size 64" + kFormats,
+        "decode --batch 1,2,4,8,16,32,64,128 --heads 32 --kv-heads 8 --tokens 8K --page-size 64" + kFormats},
+       {}},
+      {"dense",
+       "attention without a cache, in bf16, quantised on the way and in MXFP8",
+       {kDense + " --format bf16,mxfp4,nvfp4,mxfp8", kDense + " --format bf16,mxfp4,nvfp4,mxfp8 --causal",
+        kDense + " --format mxfp4,nvfp4 --smooth-k", kDense + " --format mxfp4,nvfp4 --smooth-k --causal",
+        "mxfp8 --batch 4 --heads 32 --kv-heads 32 --length 2048 --decode per_tile,once",
+        "mxfp8 --batch 4 --heads 32 --kv-heads 32 --length 2048 --decode per_tile,once --causal"},
+       {}},
+      {"gemm",
+       "products of a 16-bit X with an FP4 weight",
+       {"gemm --shape 1x8192x8192,4x8192x8192,16x8192x8192,64x8192x8192,256x2880x2880,2048x2880x7680"},
+       {}},
+      {"full",
+       "decode, variants, prefill, graph, cache and sweep",
+       {},
+       {"decode", "variants", "prefill", "graph", "cache", "sweep"}},
+  };
+  return kSuites;
+}
+
+const Suite& find_suite(const std::string& name) {
+  for (const Suite& suite : suites()) {
+    if (suite.name == name) return suite;
+  }
+  throw Failure(Exit::kUsage, fmt::format("--suite: unknown suite '{}'; allowed: {}", name, fmt::join(suite_names(), ", ")));
+}
+
+/// An option that replaces the rows' own: its name, and what was typed for it.
+struct Override {
+  std::string name;
+  const CLI::Option* option = nullptr;
+  bool used = false;
+
+  [[nodiscard]] std::string argument() const {
+    return option->get_expected_max() == 0 ? name : name + "=" + option->as<std::string>();
+  }
+};
+
+struct SuiteState {
+  std::string suite;
+  BenchOptions common;
+  std::vector<Override> overrides;
+};
+
+const BenchKind& kind_named(const std::string& name) {
+  const auto kinds = bench_kinds();
+  return *std::find_if(kinds.begin(), kinds.end(), [&](const BenchKind& k) { return name == k.name; });
+}
+
+/// A row with the overrides that its benchmark knows, parsed.
+std::unique_ptr<Benchmark> parse_row(const std::string& row, std::vector<Override>& overrides) {
+  std::istringstream words(row);
+  std::string word;
+  words >> word;
+  const BenchKind& kind = kind_named(word);
+  std::unique_ptr<Benchmark> benchmark = kind.make();
+  CLI::App command{kind.help, kind.name};
+  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  benchmark->add_options(command);
+  std::vector<std::string> arguments;
+  while (words >> word) arguments.push_back(word);
+  for (Override& o : overrides) {
+    if (o.option->count() == 0 || command.get_option_no_throw(o.name) == nullptr) continue;
+    o.used = true;
+    arguments.push_back(o.argument());
+  }
+  std::reverse(arguments.begin(), arguments.end());  // CLI11's order for a list
+  try {
+    command.parse(arguments);
+  } catch (const CLI::ParseError& e) {
+    throw Failure(Exit::kUsage, e.what());
+  }
+  return benchmark;
+}
+
+void run_suite(SuiteState& state) {
+  run_bench(
+      state.common,
+      [&](const std::vector<int>& threads) {
+        BenchPlan plan;
+        for (const std::string& row : suite_rows(state.suite)) {
+          plan.benchmarks.push_back(parse_row(row, state.overrides));
+          std::vector<BenchStep> steps = plan.benchmarks.back()->steps(threads);
+          std::move(steps.begin(), steps.end(), std::back_inserter(plan.steps));
+        }
+        for (const Override& o : state.overrides) {
+          if (o.option->count() == 0 || o.used) continue;
+          throw Failure(Exit::kUsage, fmt::format("{}: no benchmark of suite {} has this option", o.name, state.suite));
+        }
+        return plan;
+      },
+      state.suite);
+}
+
+}  // namespace
+
+std::vector<std::string> suite_names() {
+  std::vector<std::string> names;
+  for (const Suite& suite : suites()) names.emplace_back(suite.name);
+  return names;
+}
+
+std::vector<std::string> suite_rows(const std::string& name) {
+  const Suite& suite = find_suite(name);
+  std::vector<std::string> rows = suite.rows;
+  for (const std::string& other : suite.others) {
+    const std::vector<std::string> more = suite_rows(other);
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  return rows;
+}
+
+void add_bench_suites(CLI::App& bench) {
+  auto state = std::make_shared<SuiteState>();
+  std::string help = "Named suite; the subcommands' axes given beside it replace its own:";
+  for (const Suite& suite : suites()) help += fmt::format("\n{}: {}", suite.name, suite.help);
+  bench.add_option("--suite", state->suite, help);
+  add_bench_options(bench, state->common);
+  for (const BenchKind& kind : bench_kinds()) {
+    CLI::App axes;
+    kind.make()->add_options(axes);
+    for (const CLI::Option* axis : axes.get_options()) {
+      for (const std::string& name : axis->get_lnames()) {
+        if (name == "help" || bench.get_option_no_throw("--" + name) != nullptr) continue;
+        CLI::Option* option = axis->get_expected_max() == 0 ? bench.add_flag("--" + name) : bench.add_option("--" + name);
+        option->group("");  // they stand in the subcommands' help
+        state->overrides.push_back({"--" + name, option});
+      }
+    }
+  }
+  bench.footer(kExitCodeHelp);
+  bench.callback([state, &bench] {
+    if (!bench.get_subcommands().empty()) return;
+    if (state->suite.empty()) throw Failure(Exit::kUsage, "bench needs a subcommand or --suite; see `fp4pa bench --help`");
+    run_suite(*state);
+  });
+}
+
+void refuse_suite_options(const CLI::App& bench) {
+  for (const CLI::Option* option : bench.get_options()) {
+    if (option->count() == 0) continue;
+    throw Failure(Exit::kUsage, fmt::format("--{} before a subcommand is for --suite alone; put it behind the subcommand",
+                                            option->get_lnames().front()));
+  }
+}
+
+}  // namespace fp4pa::tool
