@@ -5,6 +5,7 @@
 //   tests/conformance/device/sm120.cu
 #include "backends/sm120/copies.hpp"
 #include "backends/sm120/mma.hpp"
+#include "tests/conformance/device/convert.hpp"
 #include "tests/conformance/device/executor.hpp"
 #include "tests/conformance/probe.hpp"
 
@@ -84,5 +85,6 @@ int main() {
   report.add("ldmatrix.m8n16 expanding, x1 x2 x4",
              expands_as_mapped<1>() && expands_as_mapped<2>() && expands_as_mapped<4>());
   report.add("ldmatrix.m16n16.trans expanding, x1 x2", transposes_as_mapped<1>() && transposes_as_mapped<2>());
+  report.add("conversions to and from E2M1 and E4M3", converts_as_on_host());
   return report.status();
 }
