@@ -45,7 +45,7 @@ constexpr bool native_sizes_agree() {
   namespace fp4pa::cuda {                                                     \
   static_assert(native_sizes_agree<index>());                                 \
   template <>                                                                 \
-  const void* attend_function<simt::kNumInstances + index>() noexcept {       \
+  const void* attend_function<kFirstNative + index>() noexcept {              \
     return reinterpret_cast<const void*>(&attend_native<index>);              \
   }                                                                           \
   }

@@ -15,7 +15,8 @@ namespace fp4pa::cuda {
 namespace {
 
 // CMake writes a translation unit for each row it counted.
-static_assert(simt::kNumInstances == FP4PA_CUDA_INSTANCES && sm120::kNumInstances == FP4PA_CUDA_NATIVE_INSTANCES);
+static_assert(simt::kNumInstances == FP4PA_CUDA_INSTANCES && sm120::kNumInstances == FP4PA_CUDA_NATIVE_INSTANCES &&
+              sm90::kNumInstances == FP4PA_CUDA_SM90_INSTANCES);
 
 template <int... index>
 std::array<const void*, sizeof...(index)> functions(std::integer_sequence<int, index...>) {

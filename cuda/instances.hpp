@@ -103,6 +103,12 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
   return (rows + rows_of(i) - 1) / rows_of(i);
 }
 
+/// What the passes cost. Where warps divide the rows, every warp waits for keys that one block alone brings in: measured at 4.5
+/// passes of warps that divide the keys, with a few dozen rows.
+[[nodiscard]] inline std::int64_t pass_cost(const SimtConfig& i, const AttentionConfig& c) {
+  return passes(i, c) * (core::divides_rows(i) ? 4 : 1);
+}
+
 /// Of the first in a list that serve a configuration and have its formats, the one whose tiles its rows fill best; -1 if none.
 /// @param shape  from a row of the list to its shape
 template <class Shape>
@@ -117,11 +123,9 @@ template <class Shape>
     }
     const SimtConfig& taken = *shape(best);
     if (taken.exact_head_dim && !candidate->exact_head_dim) continue;
-    // Least time for the passes over the keys; then fewest idle rows. Where warps divide the rows, every warp waits for keys that
-    // one block alone brings in: measured at 4.5 passes of warps that divide the keys, with a few dozen rows.
-    const auto cost = [&](const SimtConfig& x) { return passes(x, c) * (core::divides_rows(x) ? 4 : 1); };
-    const bool better = cost(*candidate) < cost(taken) ||
-                        (cost(*candidate) == cost(taken) && rows_of(*candidate) < rows_of(taken));
+    // Least time for the passes over the keys; then fewest idle rows.
+    const std::int64_t cost = pass_cost(*candidate, c);
+    const bool better = cost < pass_cost(taken, c) || (cost == pass_cost(taken, c) && rows_of(*candidate) < rows_of(taken));
     if (better) best = i;
   }
   return best;
@@ -130,9 +134,16 @@ template <class Shape>
   return select_among(c, kNumInstances, [](int i) { return &kInstances[i]; });
 }
 
+/// What an instance that decodes tiles for the block keeps of them in shared memory.
+struct DecodedTiles {
+  [[nodiscard]] static constexpr int bytes(const SimtConfig& i) {
+    return sm80::decoded_bytes(i.k[0], i.head_dim, i.tile_keys) + sm80::decoded_bytes(i.v[0], i.head_dim, i.tile_keys);
+  }
+};
+
 /// Bytes of a team's stages, what the segment that needs most needs, and of its decoded tiles.
-/// @tparam ScaleForm  of the instance's shim
-template <class ScaleForm = sm80::OperandScales>
+/// @tparam ScaleForm, Decoded  of the instance's shim
+template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
 [[nodiscard]] int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
   const auto bytes = [&](const KvCacheDesc& tier, int stages) {
     const KvKind k = kind_of(tier.k);
@@ -141,9 +152,7 @@ template <class ScaleForm = sm80::OperandScales>
                                     : core::tile_layout<ScaleForm>(k, v, tier.head_dim, i.tile_keys)).bytes;
   };
   const int old_tier = bytes(c.cache, i.stages[0]);
-  if (i.decode_tiles) {
-    return old_tier + sm80::decoded_bytes(i.k[0], i.head_dim, i.tile_keys) + sm80::decoded_bytes(i.v[0], i.head_dim, i.tile_keys);
-  }
+  if (i.decode_tiles) return old_tier + Decoded::bytes(i);
   return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1])) : old_tier;
 }
 
@@ -157,13 +166,13 @@ template <class ScaleForm = sm80::OperandScales>
 
 /// Shared memory of a block of `warps` warps. A warp's result is what SimtTileBackend::kResultBytes says: 16 x 8 accumulators
 /// an atom over 32 lanes, and two floats a row.
-template <class ScaleForm = sm80::OperandScales>
+template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
 [[nodiscard]] core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
   const int rows = i.row_tiles * atom_queries(i);
   const int terms = i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0]))
                     : std::is_same_v<ScaleForm, sm80::OperandScales> ? terms_of(c)
                                                                      : 2;
-  return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes<ScaleForm>(i, c), (i.head_dim + 2) * rows * 4, terms);
+  return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes<ScaleForm, Decoded>(i, c), (i.head_dim + 2) * rows * 4, terms);
 }
 
 }  // namespace fp4pa::simt

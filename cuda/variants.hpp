@@ -1,23 +1,32 @@
 // All attention kernels under one numbering, and which of them serves a configuration on which device.
 //
-// Variants are the rows of simt::kInstances (decoding, sm_80 and later), then those of sm120::kInstances (native). Plain C++.
+// Variants are the rows of simt::kInstances (decoding, sm_80 and later), of sm120::kInstances (native) and of sm90::kInstances
+// (prefill on sm_90a), in this order. Plain C++.
 #pragma once
 
 #include "cuda/instances.hpp"
 #include "cuda/instances_sm120.hpp"
+#include "cuda/instances_sm90.hpp"
 
 namespace fp4pa::cuda {
 
-inline constexpr int kNumVariants = simt::kNumInstances + sm120::kNumInstances;
+inline constexpr int kFirstNative = simt::kNumInstances;
+inline constexpr int kFirstSm90 = kFirstNative + sm120::kNumInstances;
+inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
 
-[[nodiscard]] constexpr bool is_native(int variant) { return variant >= simt::kNumInstances; }
+[[nodiscard]] constexpr bool is_native(int variant) { return variant >= kFirstNative && variant < kFirstSm90; }
+[[nodiscard]] constexpr bool is_sm90(int variant) { return variant >= kFirstSm90; }
 [[nodiscard]] constexpr const core::SimtConfig& shape_of(int variant) {
-  return is_native(variant) ? sm120::kInstances[variant - simt::kNumInstances] : simt::kInstances[variant];
+  return is_sm90(variant)     ? sm90::kInstances[variant - kFirstSm90]
+         : is_native(variant) ? sm120::kInstances[variant - kFirstNative]
+                              : simt::kInstances[variant];
 }
 
 [[nodiscard]] inline core::SharedLayout shared_layout_of(int variant, const AttentionConfig& c, int warps) {
-  return is_native(variant) ? simt::shared_layout_of<sm120::NativeScales>(shape_of(variant), c, warps)
-                            : simt::shared_layout_of(shape_of(variant), c, warps);
+  const core::SimtConfig& shape = shape_of(variant);
+  if (is_sm90(variant)) return simt::shared_layout_of<sm80::OperandScales, sm90::DecodedTiles>(shape, c, warps);
+  return is_native(variant) ? simt::shared_layout_of<sm120::NativeScales>(shape, c, warps)
+                            : simt::shared_layout_of(shape, c, warps);
 }
 
 /// SM120 and SM121: the family whose matrix cores take FP4 with its scales through mma.sync.
@@ -26,7 +35,17 @@ inline constexpr int kNumVariants = simt::kNumInstances + sm120::kNumInstances;
 /// The native variant for a configuration, -1 if there is none.
 [[nodiscard]] inline int select_native(const AttentionConfig& c) {
   const int i = simt::select_among(c, sm120::kNumInstances, [](int n) { return &sm120::kInstances[n]; });
-  return i < 0 ? -1 : simt::kNumInstances + i;
+  return i < 0 ? -1 : kFirstNative + i;
+}
+
+/// The decoding variant for a configuration, -1 if there is none. On compute capability 9.0 prefill on wgmma stands beside the
+/// kernels that run everywhere.
+[[nodiscard]] inline int select_decoding(const AttentionConfig& c, int compute_capability) {
+  const int decoding = simt::select_instance(c);
+  if (compute_capability != 90 || decoding < 0) return decoding;
+  const int i = simt::select_among(c, sm90::kNumInstances, [](int n) { return &sm90::kInstances[n]; });
+  if (i < 0 || simt::pass_cost(sm90::kInstances[i], c) > simt::pass_cost(shape_of(decoding), c)) return decoding;
+  return kFirstSm90 + i;
 }
 
 /// The variant for a configuration; -1 if none serves it by the path that it asks for. Left to choose, native kernels are taken
@@ -34,7 +53,7 @@ inline constexpr int kNumVariants = simt::kNumInstances + sm120::kNumInstances;
 [[nodiscard]] inline int select_variant(const AttentionConfig& c, int compute_capability) {
   const int native = has_native_kernels(compute_capability) && c.matrix_path != MatrixPath::kDecode ? select_native(c) : -1;
   if (c.matrix_path == MatrixPath::kNative) return native;
-  const int decoding = simt::select_instance(c);
+  const int decoding = select_decoding(c, compute_capability);
   if (native < 0 || decoding < 0) return native < 0 ? decoding : native;
   return simt::passes(shape_of(native), c) <= simt::passes(shape_of(decoding), c) ? native : decoding;
 }

@@ -28,8 +28,8 @@ class WarpExec {
 
   /// @param shared  the block's dynamic shared memory, aligned to 128 bytes
   __device__ __forceinline__ explicit WarpExec(std::uint8_t* shared)
-      : shared_(shared),
-        base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+      : base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+        shared_(shared),
         lane_{static_cast<int>(threadIdx.x % kLanes)},
         // The same in all lanes, which the compiler cannot see.
         warp_(__shfl_sync(kAll, static_cast<int>(threadIdx.x / kLanes), 0)) {}
@@ -140,10 +140,12 @@ class WarpExec {
     MmaM16N8K16Instruction<Element>::accumulate(d(lane_), a(lane_), b(lane_));
   }
 
+ protected:
+  std::uint32_t base_;  // of the block's shared memory, in the shared window
+
  private:
   static constexpr unsigned kAll = 0xffffffffu;
   std::uint8_t* shared_;
-  std::uint32_t base_;
   Lane lane_;
   int warp_;
 };

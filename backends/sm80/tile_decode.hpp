@@ -67,14 +67,23 @@ struct StagedScales {
   int pitch;
 };
 
-/// @tparam kKind  a fixed kind with fixed head_dim
-template <KvKind kKind, class E, int kHeadDim, int kTileKeys, int kThreads>
+/// Decoded rows at a power-of-two pitch with the swizzle of key_product.hpp.
+template <int kHeadDim>
+struct DecodedRows {
+  static constexpr int kPitch = core::power_of_two_at_least(kHeadDim * 2 / core::kChunkBytes);
+  [[nodiscard]] FP4PA_FN static std::uint32_t chunk_address(std::uint32_t tile, int row, int chunk) {
+    return chunk_offset(row_offset(tile, row, kPitch), chunk);
+  }
+};
+
+/// @tparam kKind  a fixed kind with fixed head_dim; 16-bit elements are only moved
+/// @tparam Target  where chunk `chunk` of a decoded row lies in a decoded tile
+template <KvKind kKind, class E, int kHeadDim, int kTileKeys, int kThreads, class Target = DecodedRows<kHeadDim>>
 struct TileDecoder {
   using Lane = typename E::Lane;
   static constexpr int kChunks = core::code_bytes(kKind, kHeadDim) / core::kChunkBytes;  // of a row, 16 bytes of codes each
   static constexpr int kPitch = core::power_of_two_at_least(kChunks);
   static constexpr int kOut = kHeadDim * 2 / core::kChunkBytes;        // chunks of a decoded row
-  static constexpr int kOutPitch = core::power_of_two_at_least(kOut);
   static constexpr int kPerChunk = kOut / kChunks;                     // decoded chunks of a chunk of codes
 
   /// Decodes the tile whose codes lie at `from` to `to`; the caller's barriers stand before and after.
@@ -92,10 +101,9 @@ struct TileDecoder {
         exec.load_shared_16(lane, chunk_offset(row_offset(from, row, kPitch), chunk), codes);
         Chunk out[kPerChunk];
         decode(exec, lane, codes, scales, row, chunk, out);
-        const std::uint32_t target = row_offset(to, row, kOutPitch);
         FP4PA_UNROLL
         for (int c = 0; c < kPerChunk; ++c) {
-          exec.template store_shared<Chunk>(lane, chunk_offset(target, chunk * kPerChunk + c), out[c]);
+          exec.template store_shared<Chunk>(lane, Target::chunk_address(to, row, chunk * kPerChunk + c), out[c]);
         }
       }
     });
@@ -107,7 +115,10 @@ struct TileDecoder {
 
   FP4PA_FN static void decode(E& exec, Lane lane, const std::uint32_t (&codes)[4], StagedScales scales, int row, int chunk,
                               Chunk (&out)[kPerChunk]) {
-    if constexpr (kKind == KvKind::kFp8) {
+    if constexpr (!needs_decoding(kKind)) {
+      FP4PA_UNROLL
+      for (int w = 0; w < 4; ++w) out[0].word[w] = codes[w];
+    } else if constexpr (kKind == KvKind::kFp8) {
       FP4PA_UNROLL
       for (int w = 0; w < 4; ++w) {
         out[w / 2].word[w % 2 * 2] = e4m3_to_f16(codes[w] & 0xffffu);

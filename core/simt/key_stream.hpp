@@ -97,6 +97,13 @@ FP4PA_FN void load_scale_words(E& exec, const std::uint8_t* from, int bytes, boo
          ((address | view.scale_page_stride | view.scale_token_stride | view.scale_head_stride) & (unit - 1)) == 0;
 }
 
+/// Tiles beyond the current one that a shim reads while it works on that; none unless it says so.
+template <class Shim>
+inline constexpr int kTilesAheadOf = 0;
+template <class Shim>
+  requires requires { Shim::kTilesAhead; }
+inline constexpr int kTilesAheadOf<Shim> = Shim::kTilesAhead;
+
 /// @tparam Shim  config, Exec, swizzle, kTokenAlignment
 template <class Shim, std::int32_t S>
 class KeyStreamOf {
@@ -128,7 +135,8 @@ class KeyStreamOf {
   static constexpr int kVWords = words_of(kVKind);
 
   // A tile's scales reach shared memory one release after its codes were asked for.
-  static_assert(kStages >= 2 || (kKWords == 0 && kVWords == 0 && kTokenWords == 0));
+  static constexpr int kAhead = kTilesAheadOf<Shim>;
+  static_assert(kStages >= 2 + kAhead || (kKWords == 0 && kVWords == 0 && kTokenWords == 0 && kStages > kAhead));
 
   // Full tiles of pages of a power of two of tokens, see stage_runs().
   static constexpr int kRunKeys = 16;
@@ -194,7 +202,7 @@ class KeyStreamOf {
   [[nodiscard]] FP4PA_FN KeyRange keys() const { return walk_.tile(index_); }
 
   FP4PA_FN void wait() {
-    exec_.template copy_wait<kStages - 1>();
+    exec_.template copy_wait<kStages - 1 - kAhead>();
     team_barrier();
   }
   FP4PA_FN void release() {
@@ -214,6 +222,10 @@ class KeyStreamOf {
 
   // What the products read.
   [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return slot_offset(slot_); }
+  /// Whether the current tile is the team's first, and whether there is another; that one's offset, for shims with kTilesAhead.
+  [[nodiscard]] FP4PA_FN bool first() const { return index_ == (kBlockTeam ? 0 : exec_.warp()); }
+  [[nodiscard]] FP4PA_FN bool has_next() const { return !empty(index_ + step()); }
+  [[nodiscard]] FP4PA_FN std::uint32_t next_tile_offset() const { return slot_offset(slot_ + 1 == kStages ? 0 : slot_ + 1); }
   /// Offset of what the instance keeps behind the stages of its team.
   [[nodiscard]] FP4PA_FN std::uint32_t behind_stages() const { return slot_offset(kStages); }
   // Constants where the instance fixes them.

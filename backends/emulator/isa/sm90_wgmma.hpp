@@ -1,0 +1,70 @@
+// One warp's share of wgmma.mma_async.m64nNk16 with A in registers, as the PTX manual has it: 16 rows of A and D against all of B,
+// which lies in shared memory where a descriptor says.
+//
+// B of 16-bit elements with the 128-byte swizzle, in units of bytes before the swizzle:
+//   K-major   row n, element k   start + n%8 * 128 + n/8 * stride + 2k
+//   MN-major  column k, row n    start + n%64 * 2 + n/64 * leading + k%8 * 128 + k/8 * stride
+// and then bits 4 to 6 of the address are changed by bits 7 to 9. A and D lie in a warp as mma.m16n8k16's, D eight columns after
+// eight. Source: PTX ISA 9.0, "Strides", "Matrix descriptor format" and "Register fragments for wgmma.mma_async.m64nNk16".
+#pragma once
+
+#include <cstdint>
+
+#include "backends/emulator/isa/sm80_mma.hpp"
+
+namespace fp4pa::emulator::isa {
+
+/// The fields of a descriptor, in bytes; swizzle as encoded, 1 being 128 bytes.
+struct WgmmaDescriptor {
+  std::uint32_t start, leading, stride, base, swizzle;
+  explicit WgmmaDescriptor(std::uint64_t bits)
+      : start(field(bits, 0) << 4),
+        leading(field(bits, 16) << 4),
+        stride(field(bits, 32) << 4),
+        base(static_cast<std::uint32_t>(bits >> 49) & 7u),
+        swizzle(static_cast<std::uint32_t>(bits >> 62)) {}
+
+  /// Address of element (n, k) of B.
+  [[nodiscard]] std::uint32_t at(bool mn_major, int n, int k) const {
+    const auto u = [](int x) { return static_cast<std::uint32_t>(x); };
+    const std::uint32_t plain = mn_major ? start + u(n % 64 * 2) + u(n / 64) * leading + u(k % 8 * 128) + u(k / 8) * stride
+                                         : start + u(n % 8 * 128) + u(n / 8) * stride + u(2 * k);
+    return plain ^ ((plain >> 7) & 7u) << 4;
+  }
+
+ private:
+  static std::uint32_t field(std::uint64_t bits, int from) { return static_cast<std::uint32_t>(bits >> from) & 0x3fffu; }
+};
+
+/// d (+)= a b; a[lane][register], d[lane][register], read(lane, address, 16, out).
+template <class Code, int kN, bool kMnMajor, class A, class D, class Read>
+void wgmma_warp(const A& a, std::uint64_t descriptor, bool accumulate, const D& d, const Read& read) {
+  using Tile = Sm80M16N8K16<Code>;
+  const auto& values = code_table<Code>();
+  const WgmmaDescriptor b(descriptor);
+  double columns[kN][Tile::kK];
+  // Chunks of 16 bytes run along k or along n.
+  for (int n = 0; n < kN; n += kMnMajor ? 8 : 1) {
+    for (int k = 0; k < Tile::kK; k += kMnMajor ? 1 : 8) {
+      std::uint8_t chunk[16];
+      read(0, b.at(kMnMajor, n, k), 16, chunk);
+      for (int i = 0; i < 8; ++i) {
+        const auto code = static_cast<std::uint32_t>(chunk[2 * i]) | static_cast<std::uint32_t>(chunk[2 * i + 1]) << 8;
+        (kMnMajor ? columns[n + i][k] : columns[n][k + i]) = values[code];
+      }
+    }
+  }
+  for (int m = 0; m < Tile::kM; ++m) {
+    double row[Tile::kK];
+    for (int k = 0; k < Tile::kK; ++k) row[k] = detail::element(values, a, Tile::a_at(m, k));
+    for (int n = 0; n < kN; ++n) {
+      double sum = 0.0;
+      for (int k = 0; k < Tile::kK; ++k) sum += row[k] * columns[n][k];
+      const Place at = Tile::d_at(m, n % 8);
+      float& out = d[at.lane][n / 8 * 4 + at.reg];
+      out = static_cast<float>((accumulate ? static_cast<double>(out) : 0.0) + sum);
+    }
+  }
+}
+
+}  // namespace fp4pa::emulator::isa

@@ -1,0 +1,54 @@
+// The instructions of sm_90a on an emulated warp: the names of backends/sm90/exec.hpp.
+//
+// A group product happens as late as is legal, at its wait: it then reads A and shared memory as they are by that time, so that
+// whoever changes either too early is found out. Not modelled: the order between ordinary stores and what the instruction reads,
+// that is, whether a writer called async_fence.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "backends/emulator/isa/sm90_wgmma.hpp"
+#include "backends/emulator/sm80_exec.hpp"
+#include "backends/sm90/operand_tile.hpp"
+
+namespace fp4pa::emulator {
+
+class Sm90Exec : public Sm80Exec {
+ public:
+  using Sm80Exec::Sm80Exec;
+
+  void group_fence() {}
+  template <class Element, int kN, bool kTransposed, class D, class A>
+  void group_multiply(D&& d, A&& a, const sm90::SharedMatrix& b, bool accumulate, Site at = Site::current()) {
+    std::array<float*, kLanes> sums;
+    std::array<const std::uint32_t*, kLanes> factors;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      sums[static_cast<std::size_t>(lane)] = &d(Lane{lane})[0][0][0];
+      factors[static_cast<std::size_t>(lane)] = &a(Lane{lane})[0];
+    }
+    open_.push_back([=, this, descriptor = sm90::matrix_descriptor(b.offset, b)] {
+      isa::wgmma_warp<isa::Packed<Element>, kN, kTransposed>(factors, descriptor, accumulate, sums, collective_read(at, 16));
+    });
+  }
+  void group_commit() {
+    for (auto& product : open_) committed_.push_back(std::move(product));
+    open_.clear();
+  }
+  template <class D>
+  void group_wait(D&&) {
+    for (const auto& product : committed_) product();
+    committed_.clear();
+  }
+  void async_fence() {}
+
+ private:
+  std::vector<std::function<void()>> open_;
+  std::vector<std::function<void()>> committed_;
+};
+
+static_assert(core::Exec<Sm90Exec>);
+
+}  // namespace fp4pa::emulator
