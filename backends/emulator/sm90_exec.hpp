@@ -21,16 +21,18 @@ class Sm90Exec : public Sm80Exec {
   using Sm80Exec::Sm80Exec;
 
   void group_fence() {}
+  template <class Element, int kN, bool kTransposed, class D>
+  void group_multiply_shared(D&& d, const sm90::SharedMatrix& a, const sm90::SharedMatrix& b, bool accumulate, Site at = Site::current()) {
+    issue<Element, kN, kTransposed>(d, b, accumulate, at, [=, this, from = sm90::matrix_descriptor(a.offset, a)](isa::WgmmaRows& rows) {
+      isa::wgmma_rows<isa::Packed<Element>>(from, warp() % 4, rows, collective_read(at, 16));
+    });
+  }
   template <class Element, int kN, bool kTransposed, class D, class A>
   void group_multiply(D&& d, A&& a, const sm90::SharedMatrix& b, bool accumulate, Site at = Site::current()) {
-    std::array<float*, kLanes> sums;
     std::array<const std::uint32_t*, kLanes> factors;
-    for (int lane = 0; lane < kLanes; ++lane) {
-      sums[static_cast<std::size_t>(lane)] = &d(Lane{lane})[0][0][0];
-      factors[static_cast<std::size_t>(lane)] = &a(Lane{lane})[0];
-    }
-    open_.push_back([=, this, descriptor = sm90::matrix_descriptor(b.offset, b)] {
-      isa::wgmma_warp<isa::Packed<Element>, kN, kTransposed>(factors, descriptor, accumulate, sums, collective_read(at, 16));
+    for (int lane = 0; lane < kLanes; ++lane) factors[static_cast<std::size_t>(lane)] = &a(Lane{lane})[0];
+    issue<Element, kN, kTransposed>(d, b, accumulate, at, [=](isa::WgmmaRows& rows) {
+      isa::wgmma_rows<isa::Packed<Element>>(factors, rows);
     });
   }
   void group_commit() {
@@ -45,6 +47,17 @@ class Sm90Exec : public Sm80Exec {
   void async_fence() {}
 
  private:
+  template <class Element, int kN, bool kTransposed, class D, class Rows>
+  void issue(D&& d, const sm90::SharedMatrix& b, bool accumulate, Site at, Rows&& load) {
+    std::array<float*, kLanes> sums;
+    for (int lane = 0; lane < kLanes; ++lane) sums[static_cast<std::size_t>(lane)] = &d(Lane{lane})[0][0][0];
+    open_.push_back([=, this, descriptor = sm90::matrix_descriptor(b.offset, b)] {
+      isa::WgmmaRows rows;
+      load(rows);
+      isa::wgmma_warp<isa::Packed<Element>, kN, kTransposed>(rows, descriptor, accumulate, sums, collective_read(at, 16));
+    });
+  }
+
   std::vector<std::function<void()>> open_;
   std::vector<std::function<void()>> committed_;
 };

@@ -71,13 +71,12 @@ struct StagedScales {
 template <int kHeadDim>
 struct DecodedRows {
   static constexpr int kPitch = core::power_of_two_at_least(kHeadDim * 2 / core::kChunkBytes);
-  [[nodiscard]] FP4PA_FN static std::uint32_t chunk_address(std::uint32_t tile, int row, int chunk) {
-    return chunk_offset(row_offset(tile, row, kPitch), chunk);
-  }
+  [[nodiscard]] FP4PA_FN static std::uint32_t row_address(std::uint32_t tile, int row) { return row_offset(tile, row, kPitch); }
+  [[nodiscard]] FP4PA_FN static std::uint32_t chunk_address(std::uint32_t row, int chunk) { return chunk_offset(row, chunk); }
 };
 
 /// @tparam kKind  a fixed kind with fixed head_dim; 16-bit elements are only moved
-/// @tparam Target  where chunk `chunk` of a decoded row lies in a decoded tile
+/// @tparam Target  where rows lie in a decoded tile, and chunks in a row
 template <KvKind kKind, class E, int kHeadDim, int kTileKeys, int kThreads, class Target = DecodedRows<kHeadDim>>
 struct TileDecoder {
   using Lane = typename E::Lane;
@@ -92,18 +91,19 @@ struct TileDecoder {
       const int thread = recomputed(exec.warp() * E::kLanes + lane.id);
       FP4PA_UNROLL
       for (int first = 0; first < kTileKeys * kChunks; first += kThreads) {
-        const int i = first + thread;
+        const unsigned i = first + static_cast<unsigned>(thread);
         if (kTileKeys * kChunks % kThreads != 0 && i >= kTileKeys * kChunks) continue;
         // Neighbouring lanes take neighbouring rows: the swizzle spreads rows over the banks, and not a row's decoded chunks.
-        const int row = i % kTileKeys;
-        const int chunk = i / kTileKeys;
+        const int row = static_cast<int>(i % kTileKeys);
+        const int chunk = static_cast<int>(i / kTileKeys);
         std::uint32_t codes[4];
         exec.load_shared_16(lane, chunk_offset(row_offset(from, row, kPitch), chunk), codes);
         Chunk out[kPerChunk];
         decode(exec, lane, codes, scales, row, chunk, out);
+        const std::uint32_t target = Target::row_address(to, row);
         FP4PA_UNROLL
         for (int c = 0; c < kPerChunk; ++c) {
-          exec.template store_shared<Chunk>(lane, Target::chunk_address(to, row, chunk * kPerChunk + c), out[c]);
+          exec.template store_shared<Chunk>(lane, Target::chunk_address(target, chunk * kPerChunk + c), out[c]);
         }
       }
     });

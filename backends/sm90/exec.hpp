@@ -19,6 +19,14 @@ class WarpExec : public sm80::WarpExec {
   /// Registers written so far are the instructions' from here on.
   __device__ __forceinline__ void group_fence() const { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
   /// d (+)= a b by the warpgroup of this warp; d and a are functions from a lane to its registers.
+  /// group_multiply_shared: a, of all 64 rows, lies in shared memory too.
+  template <class Element, int kN, bool kTransposed, class D>
+  __device__ __forceinline__ void group_multiply_shared(D&& d, const SharedMatrix& a, const SharedMatrix& b, bool accumulate) const {
+    this->each_lane([&](Lane lane) {
+      wgmma<Element, kN, kTransposed>(d(lane), matrix_descriptor(base_ + a.offset, a), matrix_descriptor(base_ + b.offset, b),
+                                      accumulate);
+    });
+  }
   template <class Element, int kN, bool kTransposed, class D, class A>
   __device__ __forceinline__ void group_multiply(D&& d, A&& a, const SharedMatrix& b, bool accumulate) const {
     this->each_lane([&](Lane lane) {

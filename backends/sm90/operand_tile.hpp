@@ -2,7 +2,8 @@
 //
 // A tile is [tokens][dims] of 16-bit elements in panels of 64 dims: a panel holds 128 bytes of every token, and the 16-byte
 // chunks of a token's 128 bytes are exchanged by the token's last three bits (the 128-byte swizzle). Both products read the same
-// form: keys along dims, which is K-major, and values along tokens, which is MN-major.
+// form: keys along dims, which is K-major, and values along tokens, which is MN-major. Queries lie in pieces of eight rows with the
+// same swizzle, K-major.
 // Source: PTX ISA 9.0, "Shared memory matrix layout" and "Matrix descriptor format" of wgmma.
 #pragma once
 
@@ -25,7 +26,7 @@ inline constexpr int kStep = 16;
 struct SharedMatrix {
   std::uint32_t offset;   // of its first element, in bytes
   std::uint32_t leading;  // bytes from panel to panel where rows of the operand lie side by side (MN-major)
-  std::uint32_t stride;   // bytes between groups of eight tokens
+  std::uint32_t stride;   // bytes between groups of eight tokens or rows
 };
 
 /// The descriptor, with `address` in the shared window in place of the offset.
@@ -41,10 +42,14 @@ struct OperandTile {
   static constexpr int kPanelBytes = kTokens * kPanelRowBytes;
   static constexpr int kBytes = kHeadDim / kPanelDims * kPanelBytes;
 
-  /// Where chunk `chunk` (8 dims) of token `token` of a tile lies.
-  [[nodiscard]] FP4PA_FN static constexpr std::uint32_t chunk_address(std::uint32_t tile, int token, int chunk) {
-    const int swizzled = chunk % kSwizzleRows ^ token % kSwizzleRows;
-    return tile + static_cast<std::uint32_t>(chunk / kSwizzleRows * kPanelBytes + token * kPanelRowBytes + swizzled * core::kChunkBytes);
+  /// Of token `token`, of which chunk_address() is told, in a tile aligned to kSwizzleBytes.
+  [[nodiscard]] FP4PA_FN static constexpr std::uint32_t row_address(std::uint32_t tile, int token) {
+    return tile + static_cast<std::uint32_t>(token * kPanelRowBytes + (token & (kSwizzleRows - 1)) * core::kChunkBytes);
+  }
+  /// Where chunk `chunk` (8 dims) of a token lies.
+  [[nodiscard]] FP4PA_FN static constexpr std::uint32_t chunk_address(std::uint32_t row, int chunk) {
+    const auto c = static_cast<std::uint32_t>(chunk);
+    return (row ^ (c & (kSwizzleRows - 1)) * core::kChunkBytes) + c / kSwizzleRows * kPanelBytes;
   }
   /// Keys: all tokens at 16 dims, as B of scores [queries, tokens].
   [[nodiscard]] FP4PA_FN static constexpr SharedMatrix key_step(std::uint32_t tile, int step) {
@@ -55,6 +60,32 @@ struct OperandTile {
   /// Values: 16 tokens at all dims, as B of outputs [queries, dims].
   [[nodiscard]] FP4PA_FN static constexpr SharedMatrix value_step(std::uint32_t tile, int step) {
     return {tile + static_cast<std::uint32_t>(step * kStep * kPanelRowBytes), kPanelBytes, kSwizzleBytes};
+  }
+};
+
+/// The queries of a warpgroup, 64 rows of up to two terms: warps of 16 rows one behind the other, in pieces of eight rows.
+template <int kHeadDim>
+struct QueryTile {
+  static constexpr int kPieceBytes = kHeadDim / kPanelDims * kSwizzleBytes;
+  static constexpr int kWarpPieces = 2;  // of a term
+
+  /// Offset of chunk `chunk` of row `row` of a warp whose queries begin at `warp`.
+  [[nodiscard]] FP4PA_FN static constexpr std::uint32_t chunk_address(std::uint32_t warp, int terms, int term, int row, int chunk) {
+    const int piece = row / kSwizzleRows * terms + term;
+    const int swizzled = (chunk ^ row) % kSwizzleRows;
+    return warp + static_cast<std::uint32_t>(piece * kPieceBytes + chunk / kSwizzleRows * kSwizzleBytes +
+                                             row % kSwizzleRows * kPanelRowBytes + swizzled * core::kChunkBytes);
+  }
+  /// Offset of the group's first warp, from that of warp `warp` of the block.
+  [[nodiscard]] FP4PA_FN static std::uint32_t group(std::uint32_t query, int terms, int warp) {
+    return query - static_cast<std::uint32_t>(warp % 4 * kWarpPieces * terms * kPieceBytes);
+  }
+  /// All rows at 16 dims, as A of scores.
+  [[nodiscard]] FP4PA_FN static constexpr SharedMatrix step(std::uint32_t group, int terms, int term, int step) {
+    constexpr int kPanelSteps = kPanelDims / kStep;
+    return {group + static_cast<std::uint32_t>(term * kPieceBytes + step / kPanelSteps * kSwizzleBytes +
+                                               step % kPanelSteps * 2 * kStep),
+            core::kChunkBytes, static_cast<std::uint32_t>(terms * kPieceBytes)};
   }
 };
 

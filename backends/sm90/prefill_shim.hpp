@@ -1,5 +1,5 @@
 // sm_90a, many query rows: sm_80's prefill with wgmma. Eight warps of 16 rows are two warpgroups; tiles of keys and values are
-// decoded to 16-bit operands in shared memory and multiplied from there, with queries and P in registers.
+// decoded to 16-bit operands in shared memory and multiplied from there, with P in registers and queries in shared memory too.
 //
 // Products are asynchronous, and the decoding of what is needed next runs beside them:
 //
@@ -38,37 +38,47 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   static_assert(kConfig.row_tiles == 1 && kConfig.warps % 4 == 0);
   static constexpr int kTilesAhead = 1;
 
-  struct QueryRegisters {
-    std::uint32_t step[kSteps][4];  // A of the first term
-  };
-  FP4PA_FN static void load_query_registers(Exec& exec, std::uint32_t query, int, PerLane<QueryRegisters>& registers) {
+  FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
+                                       int head_dim, float multiplier, int terms) {
     exec.each_lane([&](Lane lane) {
-      FP4PA_UNROLL
-      for (int s = 0; s < kSteps; ++s) {
-        exec.load_shared_16(lane, Base::query_address(query, 0, s, lane.id), registers[lane].step[s]);
+      for (int i = lane.id; i < head_dim / 2; i += Exec::kLanes) {
+        const int dim = sm80::pair_first_dim(kind, i);
+        const auto element = [&](int d) { return exec.template load_shared<float>(lane, scratch + 4 * d) * multiplier; };
+        store_query_pair(exec, lane, kind, query, row, dim, element(dim), element(dim + sm80::pair_distance(kind)), terms);
       }
+    });
+  }
+  FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int,
+                                         const PerLane<float[4]>& quad, int terms) {
+    sm80::each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
+      store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }
 
   template <KvKind kKind, class Stream, class Scores>
-  FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query, const PerLane<QueryRegisters>& registers,
-                                 int terms, Scores& scores) {
+  FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query,
+                                 const PerLane<typename Base::QueryRegisters>&, int terms, Scores& scores) {
     const std::uint32_t keys = decoded(stream);
     if (stream.first()) {
       decode_keys(exec, stream, stream.tile_offset());
-      exec.async_fence();
+      exec.async_fence();  // of the queries too
       exec.block_barrier();
     }
-    if (terms > 1) {
-      PerLane<QueryRegisters> rest;
-      load_query_registers(exec, query + Base::kTermBytes, 0, rest);
-      multiply_keys<kKind>(exec, keys, rest, false, scores);
-      exec.group_wait([&](Lane lane) -> auto& { return scores[lane]; });
+    const auto sums = [&](Lane lane) -> auto& { return scores[lane]; };
+    const std::uint32_t rows = Query::group(query, terms, exec.warp());
+    exec.group_fence();
+    FP4PA_NO_UNROLL
+    for (int term = 0; term < terms; ++term) {
+      FP4PA_UNROLL
+      for (int s = 0; s < kSteps; ++s) {
+        exec.template group_multiply_shared<Element<kKind>, kTileKeys, false>(sums, Query::step(rows, terms, term, s),
+                                                                       Tile::key_step(keys, s), term + s > 0);
+      }
     }
-    multiply_keys<kKind>(exec, keys, registers, terms > 1, scores);
+    exec.group_commit();
     decode_values(exec, stream);
     exec.async_fence();
-    exec.group_wait([&](Lane lane) -> auto& { return scores[lane]; });
+    exec.group_wait(sums);
     exec.block_barrier();
   }
 
@@ -108,6 +118,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
 
  private:
   using Tile = OperandTile<kTileKeys, kHeadDim>;
+  using Query = QueryTile<kHeadDim>;
   template <KvKind kKind>
   using Element = std::conditional_t<sm80::decodes_to_bf16(kKind), core::BF16, core::F16>;
 
@@ -130,17 +141,16 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
         exec, tile + layout.v_codes, {tile + layout.v_scales, layout.v_scale_pitch}, decoded(stream) + Tile::kBytes);
   }
 
-  template <KvKind kKind, class Scores>
-  FP4PA_FN static void multiply_keys(Exec& exec, std::uint32_t keys, const PerLane<QueryRegisters>& query, bool accumulate,
-                                     Scores& scores) {
-    exec.group_fence();
-    FP4PA_UNROLL
-    for (int s = 0; s < kSteps; ++s) {
-      exec.template group_multiply<Element<kKind>, kTileKeys, false>(
-          [&](Lane lane) -> auto& { return scores[lane]; }, [&](Lane lane) -> auto& { return query[lane].step[s]; },
-          Tile::key_step(keys, s), accumulate || s > 0);
-    }
-    exec.group_commit();
+  FP4PA_FN static void store_query_pair(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int dim, float low,
+                                        float high, int terms) {
+    const int p = sm80::pair_distance(kind) == 4 ? dim % 4 : dim % 8 / 2;  // pair of a chunk of 8 dims
+    const auto at = [&](int term) { return Query::chunk_address(query, terms, term, row, dim / 8) + 4 * static_cast<std::uint32_t>(p); };
+    const bool bf16 = sm80::decodes_to_bf16(kind);
+    const std::uint32_t word = bf16 ? sm80::pack_bf16(low, high) : sm80::pack_f16(low, high);
+    exec.template store_shared<std::uint32_t>(lane, at(0), word);
+    if (terms == 1) return;
+    exec.template store_shared<std::uint32_t>(lane, at(1), bf16 ? sm80::pack_bf16_rest(low, high, word)
+                                                                : sm80::pack_f16_rest(low, high, word));
   }
 };
 

@@ -1,6 +1,7 @@
-// wgmma in PTX: D [64, N] += A [64, 16] B [16, N] by the four warps of a warpgroup, A in registers, B in shared memory.
+// wgmma in PTX: D [64, N] += A [64, 16] B [16, N] by the four warps of a warpgroup, A in registers or in shared memory, B in
+// shared memory.
 //
-// A warp has 16 of the rows, and its A and D lie as MmaM16N8K16's, eight columns of D after the other. The macros below name
+// A warp has 16 of the rows, and its A (in registers) and D lie as MmaM16N8K16's, eight columns of D after the other. The macros below name
 // registers and nothing else. Source: PTX ISA 9.0, "Asynchronous warpgroup level matrix instructions".
 #pragma once
 
@@ -43,6 +44,27 @@ extern "C" __device__ void fp4pa_wgmma_needs_target_sm_90a();
       : FP4PA_SUM_64(0)                                                                                                     \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposed ? 1 : 0))
 
+#define FP4PA_WGMMA_SHARED_64(type)                                                                                         \
+  asm volatile(                                                                                                             \
+      "{.reg .pred p; setp.ne.b32 p, %34, 0; "                                                                              \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {"                                                      \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                              \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"                                      \
+      "}, %32, %33, p, 1, 1, 0, %35;}"                                                                                      \
+      : FP4PA_SUM_32(0)                                                                                                     \
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposed ? 1 : 0))
+#define FP4PA_WGMMA_SHARED_128(type)                                                                                        \
+  asm volatile(                                                                                                             \
+      "{.reg .pred p; setp.ne.b32 p, %66, 0; "                                                                              \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {"                                                     \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                              \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                    \
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "                                    \
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"                                      \
+      "}, %64, %65, p, 1, 1, 0, %67;}"                                                                                      \
+      : FP4PA_SUM_64(0)                                                                                                     \
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposed ? 1 : 0))
+
 /// @tparam kTransposed  B is MN-major
 /// @param d  [N / 8][1][4], not to be touched before a wait
 /// @param b  descriptor
@@ -63,6 +85,24 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 8][1][4], const std::uint3
   }
 }
 
+/// The same with A [64, 16] in shared memory, K-major.
+/// @param a, b  descriptors
+template <class Element, int kN, bool kTransposed>
+__device__ __forceinline__ void wgmma(float (&d)[kN / 8][1][4], std::uint64_t a, std::uint64_t b, bool accumulate) {
+  static_assert(kN == 64 || kN == 128);
+  if constexpr (!kHasWgmma) {
+    fp4pa_wgmma_needs_target_sm_90a();
+  } else if constexpr (kN == 64 && std::same_as<Element, core::BF16>) {
+    FP4PA_WGMMA_SHARED_64("bf16");
+  } else if constexpr (kN == 64) {
+    FP4PA_WGMMA_SHARED_64("f16");
+  } else if constexpr (std::same_as<Element, core::BF16>) {
+    FP4PA_WGMMA_SHARED_128("bf16");
+  } else {
+    FP4PA_WGMMA_SHARED_128("f16");
+  }
+}
+
 /// Sums that nothing before this point may be moved behind, nor the other way round.
 template <int kTiles>
 __device__ __forceinline__ void pin(float (&d)[kTiles][1][4]) {
@@ -76,5 +116,7 @@ __device__ __forceinline__ void pin(float (&d)[kTiles][1][4]) {
 #undef FP4PA_SUM_64
 #undef FP4PA_WGMMA_64
 #undef FP4PA_WGMMA_128
+#undef FP4PA_WGMMA_SHARED_64
+#undef FP4PA_WGMMA_SHARED_128
 
 }  // namespace fp4pa::sm90

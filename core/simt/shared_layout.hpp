@@ -112,7 +112,8 @@ struct SharedLayout {
   const int teams = divides_rows(c) ? 1 : warps;
   SharedLayout s{};
   s.row_factors = warps * kScratchBytes;
-  s.query = s.row_factors + round_up_to(tile_rows(c, atom_queries) * 4, 128);
+  // Where a block's warps share operands these may be swizzled over 1024 bytes.
+  s.query = round_up_to(s.row_factors + tile_rows(c, atom_queries) * 4, divides_rows(c) ? 1024 : 128);
   s.query_bytes = query_terms * c.row_tiles * atom_queries * head_dim * 2;
   const int behind_query = s.query + s.query_bytes * (divides_rows(c) ? warps : 1);
   // Per key two addresses, per piece of a scale row one more.

@@ -22,7 +22,7 @@ void check_tile() {
   using Tile = sm90::OperandTile<kTokens, kHeadDim>;
   constexpr std::uint32_t kBase = 3 * sm90::kSwizzleBytes;
   const auto place = [](int token, int dim) {
-    return Tile::chunk_address(kBase, token, dim / 8) + static_cast<std::uint32_t>(dim % 8 * 2);
+    return Tile::chunk_address(Tile::row_address(kBase, token), dim / 8) + static_cast<std::uint32_t>(dim % 8 * 2);
   };
   std::vector<int> taken(Tile::kBytes / 2, 0);
   for (int token = 0; token < kTokens; ++token) {
@@ -57,12 +57,42 @@ void check_tile() {
   CHECK(wrong == 0);
 }
 
+/// The same of a warpgroup's queries.
+template <int kHeadDim>
+void check_query(int terms) {
+  using Query = sm90::QueryTile<kHeadDim>;
+  const int warp_bytes = terms * 16 * kHeadDim * 2;
+  std::vector<int> taken(static_cast<std::size_t>(4 * warp_bytes / 16), 0);
+  int wrong = 0;
+  for (int warp = 0; warp < 4; ++warp) {
+    const auto start = static_cast<std::uint32_t>(2 * sm90::kSwizzleBytes + warp * warp_bytes);
+    CHECK(Query::group(start, terms, warp + 4) == 2 * sm90::kSwizzleBytes);
+    for (int term = 0; term < terms; ++term) {
+      for (int row = 0; row < 16; ++row) {
+        for (int chunk = 0; chunk < kHeadDim / 8; ++chunk) {
+          const std::uint32_t at = Query::chunk_address(start, terms, term, row, chunk);
+          ++taken.at((at - 2 * sm90::kSwizzleBytes) / 16);
+          const sm90::SharedMatrix m = Query::step(2 * sm90::kSwizzleBytes, terms, term, chunk / 2);
+          const emulator::isa::WgmmaDescriptor d(sm90::matrix_descriptor(m.offset, m));
+          wrong += d.at(false, 16 * warp + row, chunk % 2 * 8) != at ? 1 : 0;
+        }
+      }
+    }
+  }
+  CHECK(wrong == 0);
+  for (const int n : taken) CHECK(n == 1);
+}
+
 }  // namespace
 
 TEST_CASE("sm_90a: operand tiles lie where the descriptors say") {
   check_tile<64, 64>();
   check_tile<64, 128>();
   check_tile<128, 128>();
+  for (const int terms : {1, 2}) {
+    check_query<64>(terms);
+    check_query<128>(terms);
+  }
 }
 
 TEST_CASE("sm_90a: which kernel a configuration gets") {

@@ -1,5 +1,5 @@
-// One warp's share of wgmma.mma_async.m64nNk16 with A in registers, as the PTX manual has it: 16 rows of A and D against all of B,
-// which lies in shared memory where a descriptor says.
+// One warp's share of wgmma.mma_async.m64nNk16 as the PTX manual has it: 16 rows of A and D against all of B. B, and A where it is
+// not in registers, lies in shared memory where a descriptor says.
 //
 // B of 16-bit elements with the 128-byte swizzle, in units of bytes before the swizzle:
 //   K-major   row n, element k   start + n%8 * 128 + n/8 * stride + 2k
@@ -36,9 +36,12 @@ struct WgmmaDescriptor {
   static std::uint32_t field(std::uint64_t bits, int from) { return static_cast<std::uint32_t>(bits >> from) & 0x3fffu; }
 };
 
-/// d (+)= a b; a[lane][register], d[lane][register], read(lane, address, 16, out).
-template <class Code, int kN, bool kMnMajor, class A, class D, class Read>
-void wgmma_warp(const A& a, std::uint64_t descriptor, bool accumulate, const D& d, const Read& read) {
+/// One warp's 16 rows of A [row][k].
+using WgmmaRows = double[16][16];
+
+/// d (+)= a b; d[lane][register], read(lane, address, 16, out).
+template <class Code, int kN, bool kMnMajor, class D, class Read>
+void wgmma_warp(const WgmmaRows& a, std::uint64_t descriptor, bool accumulate, const D& d, const Read& read) {
   using Tile = Sm80M16N8K16<Code>;
   const auto& values = code_table<Code>();
   const WgmmaDescriptor b(descriptor);
@@ -55,14 +58,34 @@ void wgmma_warp(const A& a, std::uint64_t descriptor, bool accumulate, const D& 
     }
   }
   for (int m = 0; m < Tile::kM; ++m) {
-    double row[Tile::kK];
-    for (int k = 0; k < Tile::kK; ++k) row[k] = detail::element(values, a, Tile::a_at(m, k));
     for (int n = 0; n < kN; ++n) {
       double sum = 0.0;
-      for (int k = 0; k < Tile::kK; ++k) sum += row[k] * columns[n][k];
+      for (int k = 0; k < Tile::kK; ++k) sum += a[m][k] * columns[n][k];
       const Place at = Tile::d_at(m, n % 8);
       float& out = d[at.lane][n / 8 * 4 + at.reg];
       out = static_cast<float>((accumulate ? static_cast<double>(out) : 0.0) + sum);
+    }
+  }
+}
+
+/// A in registers: a[lane][register].
+template <class Code, class A>
+void wgmma_rows(const A& a, WgmmaRows& rows) {
+  for (int m = 0; m < 16; ++m) {
+    for (int k = 0; k < 16; ++k) rows[m][k] = detail::element(code_table<Code>(), a, Sm80M16N8K16<Code>::a_at(m, k));
+  }
+}
+/// A in shared memory, K-major: the rows of warp `warp` of the group.
+template <class Code, class Read>
+void wgmma_rows(std::uint64_t descriptor, int warp, WgmmaRows& rows, const Read& read) {
+  const WgmmaDescriptor a(descriptor);
+  for (int m = 0; m < 16; ++m) {
+    for (int k = 0; k < 16; k += 8) {
+      std::uint8_t chunk[16];
+      read(0, a.at(false, 16 * warp + m, k), 16, chunk);
+      for (int i = 0; i < 8; ++i) {
+        rows[m][k + i] = code_table<Code>()[static_cast<std::uint32_t>(chunk[2 * i]) | static_cast<std::uint32_t>(chunk[2 * i + 1]) << 8];
+      }
     }
   }
 }
