@@ -38,6 +38,9 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
   return i < 0 ? -1 : kFirstNative + i;
 }
 
+/// What a block may have of shared memory on compute capability 9.0.
+inline constexpr int kSm90SharedBytes = 227 * 1024;
+
 /// The decoding variant for a configuration, -1 if there is none. On compute capability 9.0 prefill on wgmma stands beside the
 /// kernels that run everywhere.
 [[nodiscard]] inline int select_decoding(const AttentionConfig& c, int compute_capability) {
@@ -45,7 +48,9 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
   if (compute_capability != 90 || decoding < 0) return decoding;
   const int i = simt::select_among(c, sm90::kNumInstances, [](int n) { return &sm90::kInstances[n]; });
   if (i < 0 || simt::pass_cost(sm90::kInstances[i], c) > simt::pass_cost(shape_of(decoding), c)) return decoding;
-  return kFirstSm90 + i;
+  // A query of two terms beside 16-bit keys may not fit.
+  const int variant = kFirstSm90 + i;
+  return shared_layout_of(variant, c, sm90::kInstances[i].warps).bytes <= kSm90SharedBytes ? variant : decoding;
 }
 
 /// The variant for a configuration; -1 if none serves it by the path that it asks for. Left to choose, native kernels are taken

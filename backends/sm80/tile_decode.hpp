@@ -86,9 +86,12 @@ struct TileDecoder {
   static constexpr int kPerChunk = kOut / kChunks;                     // decoded chunks of a chunk of codes
 
   /// Decodes the tile whose codes lie at `from` to `to`; the caller's barriers stand before and after.
+  /// @tparam kFirstThread  of the threads that work, where there are more than chunks
+  template <int kFirstThread = 0>
   FP4PA_FN static void run(E& exec, std::uint32_t from, StagedScales scales, std::uint32_t to) {
     exec.each_lane([&](Lane lane) {
-      const int thread = recomputed(exec.warp() * E::kLanes + lane.id);
+      const int own = recomputed(exec.warp() * E::kLanes + lane.id);
+      const int thread = kFirstThread == 0 ? own : own < kFirstThread ? own + kThreads - kFirstThread : own - kFirstThread;
       FP4PA_UNROLL
       for (int first = 0; first < kTileKeys * kChunks; first += kThreads) {
         const unsigned i = first + static_cast<unsigned>(thread);

@@ -29,10 +29,10 @@ struct SharedMatrix {
   std::uint32_t stride;   // bytes between groups of eight tokens or rows
 };
 
-/// The descriptor, with `address` in the shared window in place of the offset.
+/// The descriptor, with `address` in the shared window, of less than 2^18 bytes, in place of the offset.
 [[nodiscard]] FP4PA_FN constexpr std::uint64_t matrix_descriptor(std::uint32_t address, const SharedMatrix& m) {
   constexpr std::uint64_t kSwizzle128 = 1;
-  return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) | std::uint64_t{m.leading >> 4} << 16 |
+  return std::uint64_t{address >> 4} | std::uint64_t{m.leading >> 4} << 16 |
          std::uint64_t{m.stride >> 4} << 32 | kSwizzle128 << 62;
 }
 

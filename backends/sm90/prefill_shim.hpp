@@ -1,15 +1,15 @@
 // sm_90a, many query rows: sm_80's prefill with wgmma. Eight warps of 16 rows are two warpgroups; tiles of keys and values are
 // decoded to 16-bit operands in shared memory and multiplied from there, with P in registers and queries in shared memory too.
 //
-// Products are asynchronous, and the decoding of what is needed next runs beside them:
+// Products are asynchronous, and the next tile is decoded beside them:
 //
-//   scores = Q K(n)    beside it V(n) is decoded
-//   barrier            V(n) is there, K(n) is not needed any more
+//   barrier            in the stream: tile n is decoded, and nobody reads tile n - 1 any more
+//   scores = Q K(n)    beside it K(n + 1) is decoded
 //   softmax
-//   output += P V(n)   beside it K(n + 1) is decoded
-//   barrier            in the stream: K(n + 1) is there, V(n) is not needed any more
+//   output += P V(n)   beside it V(n + 1) is decoded
 //
-// so that one decoded tile of each is enough. A stream runs a tile ahead for it (kTilesAhead).
+// so that there are two decoded tiles, one barrier a tile, and between barriers the warpgroups go their own ways: one computes
+// exponentials while the other's products run. A stream runs a tile ahead for it (kTilesAhead).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ using core::KvKind;
 
 /// Bytes of the decoded tiles of an instance, and of what it takes to align them.
 [[nodiscard]] constexpr int decoded_bytes(const core::SimtConfig& c) {
-  return 2 * 2 * c.tile_keys * c.head_dim + kSwizzleBytes;
+  return 2 * (2 * 2 * c.tile_keys * c.head_dim) + kSwizzleBytes;
 }
 
 template <core::SimtConfig kShape, class Executor>
@@ -58,28 +58,23 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   template <KvKind kKind, class Stream, class Scores>
   FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query,
                                  const PerLane<typename Base::QueryRegisters>&, int terms, Scores& scores) {
-    const std::uint32_t keys = decoded(stream);
     if (stream.first()) {
-      decode_keys(exec, stream, stream.tile_offset());
+      decode_keys(exec, stream, stream.tile_offset(), decoded(stream, 0));
+      decode_values(exec, stream, stream.tile_offset(), decoded(stream, 0));
       exec.async_fence();  // of the queries too
       exec.block_barrier();
     }
     const auto sums = [&](Lane lane) -> auto& { return scores[lane]; };
-    const std::uint32_t rows = Query::group(query, terms, exec.warp());
-    exec.group_fence();
-    FP4PA_NO_UNROLL
-    for (int term = 0; term < terms; ++term) {
-      FP4PA_UNROLL
-      for (int s = 0; s < kSteps; ++s) {
-        exec.template group_multiply_shared<Element<kKind>, kTileKeys, false>(sums, Query::step(rows, terms, term, s),
-                                                                       Tile::key_step(keys, s), term + s > 0);
-      }
+    // Found again for every tile: descriptors of all steps would stay in registers otherwise.
+    const std::uint32_t keys = again(decoded(stream, 0));
+    const std::uint32_t rows = again(Query::group(query, terms, exec.warp()));
+    if (terms > 1) {
+      multiply_keys<kKind>(exec, keys, rows, terms, 1, false, sums);
+      exec.group_wait(sums);
     }
-    exec.group_commit();
-    decode_values(exec, stream);
-    exec.async_fence();
+    multiply_keys<kKind>(exec, keys, rows, terms, 0, terms > 1, sums);
+    if (stream.has_next()) decode_keys(exec, stream, stream.next_tile_offset(), decoded(stream, 1));
     exec.group_wait(sums);
-    exec.block_barrier();
   }
 
   template <KvKind kKind, class Backend, class Stream, class Scores>
@@ -102,7 +97,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
             sm80::decodes_to_bf16(kKind) ? sm80::pack_bf16(first, second) : sm80::pack_f16(first * kUnit, second * kUnit);
       }
     });
-    const std::uint32_t values = decoded(stream) + Tile::kBytes;
+    const std::uint32_t values = again(decoded(stream, 0) + Tile::kBytes);
     const auto sums = [&](Lane lane) -> auto& { return output.value[lane]; };
     exec.group_fence();
     FP4PA_UNROLL
@@ -111,7 +106,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
           sums, [&](Lane lane) -> auto& { return weight[lane][s]; }, Tile::value_step(values, s), true);
     }
     exec.group_commit();
-    if (stream.has_next()) decode_keys(exec, stream, stream.next_tile_offset());
+    if (stream.has_next()) decode_values(exec, stream, stream.next_tile_offset(), decoded(stream, 1));
     exec.async_fence();
     exec.group_wait(sums);
   }
@@ -122,25 +117,42 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   template <KvKind kKind>
   using Element = std::conditional_t<sm80::decodes_to_bf16(kKind), core::BF16, core::F16>;
 
-  /// Keys, and values behind them.
+  FP4PA_FN static std::uint32_t again(std::uint32_t offset) {
+    return static_cast<std::uint32_t>(sm80::recomputed(static_cast<int>(offset)));
+  }
+  /// The decoded keys of the tile `ahead` of the current one, and its values behind them.
   template <class Stream>
-  FP4PA_FN static std::uint32_t decoded(const Stream& stream) {
-    return (stream.behind_stages() + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
+  FP4PA_FN static std::uint32_t decoded(const Stream& stream, int ahead) {
+    const std::uint32_t first = (stream.behind_stages() + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
+    return first + static_cast<std::uint32_t>((stream.index() + ahead) % 2 * (2 * Tile::kBytes));
   }
   template <class Stream>
-  FP4PA_FN static void decode_keys(Exec& exec, const Stream& stream, std::uint32_t tile) {
+  FP4PA_FN static void decode_keys(Exec& exec, const Stream& stream, std::uint32_t from, std::uint32_t to) {
     const core::TileLayout layout = stream.layout();
     sm80::TileDecoder<kConfig.k[0], Exec, kHeadDim, kTileKeys, kThreads, Tile>::run(
-        exec, tile, {tile + layout.k_scales, layout.k_scale_pitch}, decoded(stream));
+        exec, from, {from + layout.k_scales, layout.k_scale_pitch}, to);
   }
   template <class Stream>
-  FP4PA_FN static void decode_values(Exec& exec, const Stream& stream) {
+  FP4PA_FN static void decode_values(Exec& exec, const Stream& stream, std::uint32_t from, std::uint32_t to) {
     const core::TileLayout layout = stream.layout();
-    const std::uint32_t tile = stream.tile_offset();
-    sm80::TileDecoder<kConfig.v[0], Exec, kHeadDim, kTileKeys, kThreads, Tile>::run(
-        exec, tile + layout.v_codes, {tile + layout.v_scales, layout.v_scale_pitch}, decoded(stream) + Tile::kBytes);
+    // Threads that had none of the keys come first.
+    constexpr int kChunks = kTileKeys * core::code_bytes(kConfig.v[0], kHeadDim) / core::kChunkBytes;
+    constexpr int kWorking = kChunks < kThreads ? kChunks : kThreads;
+    sm80::TileDecoder<kConfig.v[0], Exec, kHeadDim, kTileKeys, kThreads, Tile>::template run<kThreads - kWorking>(
+        exec, from + layout.v_codes, {from + layout.v_scales, layout.v_scale_pitch}, to + Tile::kBytes);
   }
 
+  template <KvKind kKind, class Sums>
+  FP4PA_FN static void multiply_keys(Exec& exec, std::uint32_t keys, std::uint32_t rows, int terms, int term, bool accumulate,
+                                     const Sums& sums) {
+    exec.group_fence();
+    FP4PA_UNROLL
+    for (int s = 0; s < kSteps; ++s) {
+      exec.template group_multiply_shared<Element<kKind>, kTileKeys, false>(
+          sums, Query::step(rows, terms, term, s), Tile::key_step(keys, s), accumulate || s > 0);
+    }
+    exec.group_commit();
+  }
   FP4PA_FN static void store_query_pair(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int dim, float low,
                                         float high, int terms) {
     const int p = sm80::pair_distance(kind) == 4 ? dim % 4 : dim % 8 / 2;  // pair of a chunk of 8 dims

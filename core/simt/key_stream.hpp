@@ -142,7 +142,7 @@ class KeyStreamOf {
   static constexpr int kRunKeys = 16;
   // A swizzle that tells rows eight apart from each other has no part in it.
   static constexpr bool kFarRows = requires { requires Shim::kSwizzlesFarRows; };
-  static constexpr bool kHasRuns = !kFarRows && kConfig.exact_head_dim && !kConfig.decode_tiles && !is_any(kKKind) &&
+  static constexpr bool kHasRuns = !kFarRows && kConfig.exact_head_dim && (!kConfig.decode_tiles || kAhead > 0) && !is_any(kKKind) &&
                                    !is_any(kVKind) &&
                                    code_bytes(kKKind, kConfig.head_dim) == code_bytes(kVKind, kConfig.head_dim) &&
                                    kThreads * code_bytes(kKKind, kConfig.head_dim) >= kChunkBytes * kChunkBytes &&
@@ -222,8 +222,9 @@ class KeyStreamOf {
 
   // What the products read.
   [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return slot_offset(slot_); }
-  /// Whether the current tile is the team's first, and whether there is another; that one's offset, for shims with kTilesAhead.
-  [[nodiscard]] FP4PA_FN bool first() const { return index_ == (kBlockTeam ? 0 : exec_.warp()); }
+  // For shims with kTilesAhead, whose teams are blocks: the current tile's number, and the next tile.
+  [[nodiscard]] FP4PA_FN int index() const { return index_; }
+  [[nodiscard]] FP4PA_FN bool first() const { return index_ == 0; }
   [[nodiscard]] FP4PA_FN bool has_next() const { return !empty(index_ + step()); }
   [[nodiscard]] FP4PA_FN std::uint32_t next_tile_offset() const { return slot_offset(slot_ + 1 == kStages ? 0 : slot_ + 1); }
   /// Offset of what the instance keeps behind the stages of its team.
@@ -499,7 +500,7 @@ class KeyStreamOf {
     PerLane<RunRows> rows;
     locate_runs(walk_.first + index * kTileKeys, pages_, rows, scales_);
     look_up_runs(index + step(), pages_);
-    team_barrier();
+    if constexpr (kAhead == 0) team_barrier();  // else the products had one after the last of them read the slot
     copy_runs(rows, slot);
   }
 

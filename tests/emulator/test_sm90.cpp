@@ -109,6 +109,14 @@ TEST_CASE("sm_90a: which kernel a configuration gets") {
   CHECK_FALSE(cuda::is_sm90(cuda::select_variant(c, 120)));
   c.max_q_len = 1;
   CHECK_FALSE(cuda::is_sm90(cuda::select_variant(c, 90)));
+  // Two terms of f32 queries beside bf16 keys do not fit in shared memory.
+  c.max_q_len = 512;
+  c.cache.k.format = c.cache.v.format = KvFormat::kBf16;
+  c.q_dtype = DType::kBF16;
+  CHECK(cuda::is_sm90(cuda::select_variant(c, 90)));
+  c.q_dtype = DType::kF32;
+  CHECK(cuda::select_variant(c, 90) >= 0);
+  CHECK_FALSE(cuda::is_sm90(cuda::select_variant(c, 90)));
 }
 
 TEST_CASE("sm_90a: the grid on the emulator") {
