@@ -10,13 +10,16 @@
 namespace fp4pa::sm90 {
 
 namespace instance {
-/// Two warpgroups of 64 query rows share the keys, which the block decodes once.
+/// Two warpgroups of 64 query rows share the keys, which the block decodes once. With 128 keys a tile there is no room for queries of
+/// two terms.
 constexpr core::SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys) {
   return {{k, k}, {v, v}, 1, head_dim, true, 1, core::WarpsDivide::kRows, 8, 1, tile_keys, {3, 3}, true};
 }
 }  // namespace instance
 
 inline constexpr core::SimtConfig kInstances[] = {
+    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 128),
+    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 128),
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
     instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64),
     instance::prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128, 64),

@@ -42,15 +42,18 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
 inline constexpr int kSm90SharedBytes = 227 * 1024;
 
 /// The decoding variant for a configuration, -1 if there is none. On compute capability 9.0 prefill on wgmma stands beside the
-/// kernels that run everywhere.
+/// kernels that run everywhere: the first that fits into shared memory, where a query of two terms takes its part.
 [[nodiscard]] inline int select_decoding(const AttentionConfig& c, int compute_capability) {
   const int decoding = simt::select_instance(c);
   if (compute_capability != 90 || decoding < 0) return decoding;
-  const int i = simt::select_among(c, sm90::kNumInstances, [](int n) { return &sm90::kInstances[n]; });
-  if (i < 0 || simt::pass_cost(sm90::kInstances[i], c) > simt::pass_cost(shape_of(decoding), c)) return decoding;
-  // A query of two terms beside 16-bit keys may not fit.
-  const int variant = kFirstSm90 + i;
-  return shared_layout_of(variant, c, sm90::kInstances[i].warps).bytes <= kSm90SharedBytes ? variant : decoding;
+  for (int i = 0; i < sm90::kNumInstances; ++i) {
+    const core::SimtConfig& shape = sm90::kInstances[i];
+    if (simt::serves(shape, c) && simt::pass_cost(shape, c) <= simt::pass_cost(shape_of(decoding), c) &&
+        shared_layout_of(kFirstSm90 + i, c, shape.warps).bytes <= kSm90SharedBytes) {
+      return kFirstSm90 + i;
+    }
+  }
+  return decoding;
 }
 
 /// The variant for a configuration; -1 if none serves it by the path that it asks for. Left to choose, native kernels are taken
