@@ -145,44 +145,30 @@ struct TileDecoder {
         FP4PA_UNROLL
         for (int p = 0; p < 4; ++p) out[w].word[p] = multiply_f16(out[w].word[p], factor);
       }
-    } else if constexpr (kKind == KvKind::kMxfp4Tokens) {
+    } else {
+      static_assert(decodes_to_bf16(kKind));
       FP4PA_UNROLL
       for (int w = 0; w < 4; ++w) {
         e2m1_to_bf16(codes[w], out[w].word);
         FP4PA_UNROLL
         for (int p = 0; p < 4; ++p) {
-          out[w].word[p] = scale_bf16(multiply_bf16(out[w].word[p], kUnscale), token_scale(exec, lane, scales, row, chunk, w, p));
+          out[w].word[p] = scale_bf16(multiply_bf16(out[w].word[p], kUnscale), block_scale(exec, lane, scales, row, chunk, w, p));
         }
-      }
-    } else {
-      static_assert(decodes_to_bf16(kKind));
-      // One scale for all: 2^(code - 127) and the 2^126 of the codes are one multiplier, where it is a bf16.
-      const std::uint32_t at = scales.offset + row * scales.pitch + (kKind == KvKind::kPerToken ? 0 : chunk);
-      const std::uint32_t code = exec.template load_shared<std::uint8_t>(lane, at);
-      const std::uint32_t first = code < kLargestJoint ? code : kLargestJoint;
-      const std::uint32_t joint = both((first + 126u) << 7);
-      FP4PA_UNROLL
-      for (int w = 0; w < 4; ++w) {
-        e2m1_to_bf16(codes[w], out[w].word);
-        FP4PA_UNROLL
-        for (int p = 0; p < 4; ++p) out[w].word[p] = multiply_bf16(out[w].word[p], joint);
-      }
-      if (code > kLargestJoint) {  // by 4 and more, or NaN
-        const std::uint32_t rest = both((code == 0xffu ? 0xffu : code - 1u) << 7);
-        FP4PA_UNROLL
-        for (int i = 0; i < 16; ++i) out[i / 4].word[i % 4] = scale_bf16(out[i / 4].word[i % 4], rest);
       }
     }
   }
 
-  /// Largest E8M0 code whose scale times 2^126 is a bf16.
-  static constexpr std::uint32_t kLargestJoint = 128;
-  FP4PA_FN static std::uint32_t both(std::uint32_t half) { return half | half << 16; }
-
   /// The E8M0 scales of pair p of word w, elements p and p + 4 of 8, in bf16.
-  FP4PA_FN static std::uint32_t token_scale(E& exec, Lane lane, StagedScales scales, int row, int chunk, int w, int p) {
-    const std::uint32_t at = scales.offset + row / core::kScalePiece * scales.pitch + chunk * 32 + 8 * w;
-    return e8m0_to_bf16(exec.template load_shared<std::uint32_t>(lane, at), exec.template load_shared<std::uint32_t>(lane, at + 4), p);
+  FP4PA_FN static std::uint32_t block_scale(E& exec, Lane lane, StagedScales scales, int row, int chunk, int w, int p) {
+    if constexpr (kKind == KvKind::kMxfp4Tokens) {
+      const std::uint32_t at = scales.offset + row / core::kScalePiece * scales.pitch + chunk * 32 + 8 * w;
+      return e8m0_to_bf16(exec.template load_shared<std::uint32_t>(lane, at),
+                          exec.template load_shared<std::uint32_t>(lane, at + 4), p);
+    } else {
+      const std::uint32_t at = scales.offset + row * scales.pitch + (kKind == KvKind::kPerToken ? 0 : chunk);
+      const std::uint32_t half = std::uint32_t{exec.template load_shared<std::uint8_t>(lane, at)} << 7;
+      return half | half << 16;
+    }
   }
 };
 

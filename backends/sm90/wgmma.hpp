@@ -22,7 +22,6 @@ extern "C" __device__ void fp4pa_wgmma_needs_target_sm_90a();
 #define FP4PA_SUM_4(i) "+f"(d[i][0][0]), "+f"(d[i][0][1]), "+f"(d[i][0][2]), "+f"(d[i][0][3])
 #define FP4PA_SUM_16(i) FP4PA_SUM_4(i), FP4PA_SUM_4(i + 1), FP4PA_SUM_4(i + 2), FP4PA_SUM_4(i + 3)
 #define FP4PA_SUM_32(i) FP4PA_SUM_16(i), FP4PA_SUM_16(i + 4)
-#define FP4PA_SUM_48(i) FP4PA_SUM_32(i), FP4PA_SUM_16(i + 8)
 #define FP4PA_SUM_64(i) FP4PA_SUM_32(i), FP4PA_SUM_32(i + 8)
 #define FP4PA_WGMMA_64(type)                                                                                                \
   asm volatile(                                                                                                             \
@@ -32,16 +31,6 @@ extern "C" __device__ void fp4pa_wgmma_needs_target_sm_90a();
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"                                      \
       "}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;}"                                                                        \
       : FP4PA_SUM_32(0)                                                                                                     \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposed ? 1 : 0))
-#define FP4PA_WGMMA_96(type)                                                                                                \
-  asm volatile(                                                                                                             \
-      "{.reg .pred p; setp.ne.b32 p, %53, 0; "                                                                              \
-      "wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type " {"                                                      \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                              \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                    \
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"                                      \
-      "}, {%48, %49, %50, %51}, %52, p, 1, 1, %54;}"                                                                        \
-      : FP4PA_SUM_48(0)                                                                                                     \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposed ? 1 : 0))
 #define FP4PA_WGMMA_128(type)                                                                                               \
   asm volatile(                                                                                                             \
@@ -64,16 +53,6 @@ extern "C" __device__ void fp4pa_wgmma_needs_target_sm_90a();
       "}, %32, %33, p, 1, 1, 0, %35;}"                                                                                      \
       : FP4PA_SUM_32(0)                                                                                                     \
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposed ? 1 : 0))
-#define FP4PA_WGMMA_SHARED_96(type)                                                                                         \
-  asm volatile(                                                                                                             \
-      "{.reg .pred p; setp.ne.b32 p, %50, 0; "                                                                              \
-      "wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type " {"                                                      \
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                                              \
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "                                    \
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"                                      \
-      "}, %48, %49, p, 1, 1, 0, %51;}"                                                                                      \
-      : FP4PA_SUM_48(0)                                                                                                     \
-      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposed ? 1 : 0))
 #define FP4PA_WGMMA_SHARED_128(type)                                                                                        \
   asm volatile(                                                                                                             \
       "{.reg .pred p; setp.ne.b32 p, %66, 0; "                                                                              \
@@ -92,17 +71,13 @@ extern "C" __device__ void fp4pa_wgmma_needs_target_sm_90a();
 /// @param accumulate  false: D is only written
 template <class Element, int kN, bool kTransposed>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 8][1][4], const std::uint32_t (&a)[4], std::uint64_t b, bool accumulate) {
-  static_assert(kN == 64 || kN == 96 || kN == 128);
+  static_assert(kN == 64 || kN == 128);
   if constexpr (!kHasWgmma) {
     fp4pa_wgmma_needs_target_sm_90a();
   } else if constexpr (kN == 64 && std::same_as<Element, core::BF16>) {
     FP4PA_WGMMA_64("bf16");
   } else if constexpr (kN == 64) {
     FP4PA_WGMMA_64("f16");
-  } else if constexpr (kN == 96 && std::same_as<Element, core::BF16>) {
-    FP4PA_WGMMA_96("bf16");
-  } else if constexpr (kN == 96) {
-    FP4PA_WGMMA_96("f16");
   } else if constexpr (std::same_as<Element, core::BF16>) {
     FP4PA_WGMMA_128("bf16");
   } else {
@@ -114,17 +89,13 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 8][1][4], const std::uint3
 /// @param a, b  descriptors
 template <class Element, int kN, bool kTransposed>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 8][1][4], std::uint64_t a, std::uint64_t b, bool accumulate) {
-  static_assert(kN == 64 || kN == 96 || kN == 128);
+  static_assert(kN == 64 || kN == 128);
   if constexpr (!kHasWgmma) {
     fp4pa_wgmma_needs_target_sm_90a();
   } else if constexpr (kN == 64 && std::same_as<Element, core::BF16>) {
     FP4PA_WGMMA_SHARED_64("bf16");
   } else if constexpr (kN == 64) {
     FP4PA_WGMMA_SHARED_64("f16");
-  } else if constexpr (kN == 96 && std::same_as<Element, core::BF16>) {
-    FP4PA_WGMMA_SHARED_96("bf16");
-  } else if constexpr (kN == 96) {
-    FP4PA_WGMMA_SHARED_96("f16");
   } else if constexpr (std::same_as<Element, core::BF16>) {
     FP4PA_WGMMA_SHARED_128("bf16");
   } else {
@@ -142,13 +113,10 @@ __device__ __forceinline__ void pin(float (&d)[kTiles][1][4]) {
 #undef FP4PA_SUM_4
 #undef FP4PA_SUM_16
 #undef FP4PA_SUM_32
-#undef FP4PA_SUM_48
 #undef FP4PA_SUM_64
 #undef FP4PA_WGMMA_64
-#undef FP4PA_WGMMA_96
 #undef FP4PA_WGMMA_128
 #undef FP4PA_WGMMA_SHARED_64
-#undef FP4PA_WGMMA_SHARED_96
 #undef FP4PA_WGMMA_SHARED_128
 
 }  // namespace fp4pa::sm90
