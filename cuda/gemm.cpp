@@ -3,12 +3,15 @@
 // The workspace: prepared X, f16 [batch * m, K to 128] | its rows' factors [batch * m] | magnitudes [batch] | multipliers [batch]
 #include "cuda/gemm.hpp"
 
+#include <algorithm>
 #include <atomic>
 
 #include "api/error.hpp"
+#include "api/gemm_params.hpp"
 #include "core/gemm/weight.hpp"
 #include "cuda/device.hpp"
 #include "cuda/gemm_kernels.hpp"
+#include "cuda/gemm_native.hpp"
 
 namespace fp4pa::cuda {
 namespace {
@@ -143,13 +146,14 @@ Status quantize_weight(const api::WeightRequest& r, const ExecDesc& exec) noexce
 }
 
 Status linear_workspace(const LinearArgs& args, const ExecDesc&, std::size_t* bytes) noexcept {
-  *bytes = static_cast<std::size_t>(Workspace::of(args).bytes);
+  *bytes = static_cast<std::size_t>(std::max(Workspace::of(args).bytes, api::QuantisedX::of(args).bytes));
   return Status::kOk;
 }
 
 Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
+  if (is_native(a, device)) return linear_native(a, exec);
   auto* const stream = static_cast<cudaStream_t>(exec.stream);
   const Fp4Weight& weight = a.weight;
   const core::WeightLayout layout{weight.format, weight.scale_layout, weight.rows, weight.cols};
