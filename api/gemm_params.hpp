@@ -76,4 +76,33 @@ struct QuantisedX {
   }
 };
 
+/// X of a product that decodes W: f16 rows of whole stages, in the workspace.
+struct PreparedX {
+  std::int64_t cols, rows;                     // of a row; of all
+  bool has_globals;                            // quantised to NVFP4 on the way
+  std::int64_t inverse, amax, globals, bytes;  // offsets of the workspace's parts, and its size
+
+  static PreparedX of(const LinearArgs& a) noexcept {
+    constexpr std::int64_t kStage = 128;
+    const auto aligned = [](std::int64_t n) { return (n + 255) / 256 * 256; };
+    PreparedX x{};
+    x.cols = (a.weight.cols + kStage - 1) / kStage * kStage;
+    x.rows = a.batch * a.m;
+    x.has_globals = a.activations == ActivationForm::kFp4 && a.weight.format == BlockFormat::kNvfp4;
+    x.inverse = aligned(x.rows * x.cols * 2);
+    x.amax = x.inverse + aligned(x.rows * 4);
+    x.globals = x.amax + aligned(a.batch * 4);
+    x.bytes = x.globals + aligned(a.batch * 4);
+    return x;
+  }
+
+  /// Makes it the X of a product.
+  void put_into(const LinearArgs& a, core::GemmParams* p) const noexcept {
+    const auto* const memory = static_cast<const std::uint8_t*>(a.workspace);
+    p->x = {memory, cols * 2, a.m * cols * 2, static_cast<std::int32_t>(a.m), nullptr, 0, 0, ScaleLayout::kLinear};
+    p->x_inverse = reinterpret_cast<const float*>(memory + inverse);
+    p->x_globals = has_globals ? reinterpret_cast<const float*>(memory + globals) : nullptr;
+  }
+};
+
 }  // namespace fp4pa::api

@@ -29,6 +29,7 @@ struct GemmShim {
   static constexpr int kXTiles = kTiles;
   static constexpr int kWBytes = 64;
   static constexpr int kXBytes = 64;
+  static constexpr int kRing = 3;
   static constexpr float kUnit = 1.0f;
   static constexpr int kSteps = 2 * kWBytes / Atom::kK;
   static constexpr int kWords = kNvfp4 ? 2 : 1;  // of a row's scales of a stage
