@@ -13,26 +13,14 @@ constexpr std::int64_t kStage = 128;  // columns
 
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-/// As much of an Exec as a block's sizes depend on.
-struct Wave {
-  static constexpr int kLanes = 64;
-  struct Lane {
-    int id;
-  };
-  template <class T>
-  struct PerLane {
-    T value;
-  };
-};
-
 struct Sizes {
-  int rows, x_rows, shared_bytes;
+  int rows, x_rows, threads, shared_bytes;
 };
 template <GemmPath path, int kXTiles>
 constexpr Sizes sizes() {
-  using Block = core::GemmBlock<typename GemmShimOf<path, kXTiles, Wave, gfx950::MfmaF32_16x16x32<core::F16>>::Type>;
+  using Block = core::GemmBlock<GemmSizes<path, kXTiles>>;
   static_assert(Block::kSharedBytes <= 64 * 1024, "gfx942 has no more");
-  return {Block::kRows, Block::kXRows, Block::kSharedBytes};
+  return {Block::kRows, Block::kXRows, gemm_threads<path, kXTiles>, Block::kSharedBytes};
 }
 template <GemmPath path>
 constexpr Sizes sizes_for(int x_tiles) {
@@ -83,7 +71,7 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   p.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, size.rows));
   const dim3 grid(static_cast<unsigned>(p.row_tiles * ceil_div(a.m, size.x_rows)), static_cast<unsigned>(a.batch));
   void* arguments[] = {&p};
-  return check(hipLaunchKernel(gemm_function(path, x_tiles), grid, dim3(kGemmThreads), arguments,
+  return check(hipLaunchKernel(gemm_function(path, x_tiles), grid, dim3(static_cast<unsigned>(size.threads)), arguments,
                                static_cast<std::size_t>(size.shared_bytes), static_cast<Stream>(exec.stream)),
                "launching the matrix product");
 }

@@ -23,12 +23,12 @@ constexpr bool has_kernel(GemmPath path) { return path != GemmPath::kNativeMxfp4
 #endif
 
 template <GemmPath path, int kXTiles>
-__attribute__((global, visibility("hidden"), amdgpu_flat_work_group_size(kGemmThreads, kGemmThreads), amdgpu_waves_per_eu(2))) void
+__attribute__((global, visibility("hidden"), amdgpu_flat_work_group_size(gemm_threads<path, kXTiles>, gemm_threads<path, kXTiles>),
+               amdgpu_waves_per_eu(2))) void
 gemm([[maybe_unused]] const core::GemmParams params) {
 #if defined(__HIP_DEVICE_COMPILE__)
   if constexpr (has_kernel(path)) {
     using Shim = typename GemmShimOf<path, kXTiles, WaveExec, F16Atom>::Type;
-    static_assert(WaveExec::kLanes * Shim::kWarps == kGemmThreads);
     FP4PA_DYNAMIC_SHARED(std::uint8_t, shared);
     WaveExec exec(shared, Shim::kWarps);
     core::GemmBlock<Shim>(exec, params, block_id(), block_id_y()).run();

@@ -7,8 +7,6 @@
 
 namespace fp4pa::hip {
 
-inline constexpr int kGemmThreads = 256;
-
 template <GemmPath path, int kXTiles, class E, class F16Atom>
 struct GemmShimOf {
   using Type = gfx942::GemmDecodeShim<path == GemmPath::kDecodeNvfp4, kXTiles, F16Atom, E>;
@@ -17,5 +15,22 @@ template <int kXTiles, class E, class F16Atom>
 struct GemmShimOf<GemmPath::kNativeMxfp4, kXTiles, E, F16Atom> {
   using Type = gfx950::GemmShim<kXTiles, E>;
 };
+
+/// As much of an Exec as a block's sizes depend on.
+struct SizesOfWave {
+  static constexpr int kLanes = 64;
+  struct Lane {
+    int id;
+  };
+  template <class T>
+  struct PerLane {
+    T value;
+  };
+};
+/// For sizes; those of gfx942's kernels are the same.
+template <GemmPath path, int kXTiles>
+using GemmSizes = typename GemmShimOf<path, kXTiles, SizesOfWave, gfx950::MfmaF32_16x16x32<core::F16>>::Type;
+template <GemmPath path, int kXTiles>
+inline constexpr int gemm_threads = SizesOfWave::kLanes * GemmSizes<path, kXTiles>::kWarps;
 
 }  // namespace fp4pa::hip

@@ -30,8 +30,9 @@ struct GemmDecodeShim {
   template <class T>
   using PerLane = typename E::template PerLane<T>;
 
-  static constexpr int kWarps = 4;
-  static constexpr int kWTiles = 2;
+  static constexpr bool kFewRows = kTiles == 1;  // of X: memory rules, and more and smaller blocks keep more of it busy
+  static constexpr int kWarps = kFewRows ? 2 : 4;
+  static constexpr int kWTiles = kFewRows ? 1 : 2;
   static constexpr int kXTiles = kTiles;
   static constexpr int kWBytes = 64;
   static constexpr int kXBytes = 256;

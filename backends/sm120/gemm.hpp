@@ -24,12 +24,13 @@ struct GemmShim {
   template <class T>
   using PerLane = typename E::template PerLane<T>;
 
-  static constexpr int kWarps = 4;
+  static constexpr bool kFewRows = kTiles <= 2;  // of X: memory rules, and more and smaller blocks keep more of it busy
+  static constexpr int kWarps = kFewRows ? 2 : 4;
   static constexpr int kWTiles = 2;
   static constexpr int kXTiles = kTiles;
   static constexpr int kWBytes = 64;
   static constexpr int kXBytes = 64;
-  static constexpr int kRing = 3;
+  static constexpr int kRing = kFewRows ? 4 : 3;
   static constexpr float kUnit = 1.0f;
   static constexpr int kSteps = 2 * kWBytes / Atom::kK;
   static constexpr int kWords = kNvfp4 ? 2 : 1;  // of a row's scales of a stage

@@ -9,7 +9,7 @@
 //   Exec, Atom
 //   kWarps, kWTiles, kXTiles    atoms' tiles of W's rows of a warp, and of X's rows of a block
 //   kWBytes, kXBytes            of a row and a stage, multiples of 16
-//   kRing                       stages, 2 or 3
+//   kRing                       stages, at least 2
 //   kUnit                       what the sums are still to be multiplied by
 //   swizzle(row, chunk, chunks)             where a row's 16-byte chunk stands; its own inverse
 //   Scales; load_scales(exec, w, x, stage, scales)   a lane's scales of a stage, from two GemmScales
