@@ -21,8 +21,11 @@
 #define FP4PA_NO_UNROLL
 #endif
 
-// A function of <cmath> by its C name; see core/math.hpp, which alone uses these.
-#if defined(__HIP__)
+// A function of <cmath> by its C name; see core/math.hpp, which alone uses these. A program may bring its own, for results with
+// the same bits on the host and on a device (tests/gpu/sm120).
+#if defined(FP4PA_MATH)
+#define FP4PA_DEVICE_HAS_LIBM 0
+#elif defined(__HIP__)
 #define FP4PA_DEVICE_HAS_LIBM 0
 #define FP4PA_MATH(function) __builtin_##function
 #else

@@ -17,7 +17,7 @@ constexpr core::SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_ke
 }
 }  // namespace instance
 
-// K and V native: MXFP4 with V scaled along tokens, for two head_dims and for prefill. K native and V decoded: what engines
+// K and V native: MXFP4 with V scaled along tokens, for two head_dims and for prefill, and NVFP4 likewise. K native and V decoded: what engines
 // write today, scales along head_dim, and a scale per token. Two tiers are served by the decoding kernels: with a second
 // segment in 16 bits the compiler spills a few of the item's words on this architecture, whichever way the first is read.
 //
@@ -29,6 +29,7 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::decode(KvKind::kPerToken, KvKind::kPerToken, 128, 1, 4, 2, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 2, 2),
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 32),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 128, 1, 4, 2, 2),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 

@@ -57,7 +57,7 @@ build() {
     targets=("$TEST")
   else
     engine=(-DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH")
-    targets=("$TEST" fp4pa_gpu_bench fp4pa_gpu_gemm)
+    targets=("$TEST" fp4pa_test_sm120 fp4pa_gpu_bench fp4pa_gpu_gemm)
   fi
   if ! cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release "${engine[@]}" -DFP4PA_TESTS=OFF \
        -DFP4PA_TOOL=OFF -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF \
@@ -82,6 +82,19 @@ tests() {
     tail -5 "$OUT/test.log"
     note test FAILED "$(grep -E 'test cases|back end' "$OUT/test.log" | tr '\n' ' ')"
   fi
+  [ "$RUNTIME" = cuda ] && sm120
+}
+
+# SM120's kernels with its instructions in software.
+sm120() {
+  local start=$SECONDS
+  if timeout "${SM120_SECONDS:-200}" "$BUILD/bin/fp4pa_test_sm120" >"$OUT/sm120.log" 2>&1; then
+    note sm120 ok "$((SECONDS - start)) s; $(grep 'assertions' "$OUT/sm120.log")"
+  else
+    grep -A12 'ERROR' "$OUT/sm120.log" | head -80
+    tail -5 "$OUT/sm120.log"
+    note sm120 FAILED "$(grep -E 'test cases|back end' "$OUT/sm120.log" | tr '\n' ' ')"
+  fi
 }
 
 sanitize() {
@@ -93,6 +106,13 @@ sanitize() {
       note "$tool" ok "$(tail -1 "$OUT/$tool.log")"
     else
       note "$tool" FAILED "$(grep -m2 -E '=========|ERROR' "$OUT/$tool.log" | tr '\n' ' ')"
+    fi
+    if FP4PA_MIRROR=exact FP4PA_SM120_CASES=1 timeout "${SANITIZE_SECONDS:-140}" \
+         compute-sanitizer --tool "$tool" --error-exitcode 9 "$BUILD/bin/fp4pa_test_sm120" \
+         "--test-case=*emulator*" >"$OUT/sm120_$tool.log" 2>&1; then
+      note "$tool" ok "SM120 in software: $(tail -1 "$OUT/sm120_$tool.log")"
+    else
+      note "$tool" FAILED "SM120 in software: $(grep -m2 -E '=========|ERROR' "$OUT/sm120_$tool.log" | tr '\n' ' ')"
     fi
   done
 }

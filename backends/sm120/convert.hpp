@@ -1,4 +1,4 @@
-// The few conversions that native operands need: P from f16 to E4M3, and two bytes of packed codes from each of two words.
+// The few conversions that native operands need: P from f16 to E4M3 or E2M1, and bytes of packed codes from two words.
 // Plain functions on words, compiled for the host too.
 #pragma once
 
@@ -24,6 +24,65 @@ FP4PA_FN std::uint32_t f16_to_e4m3(std::uint32_t first, std::uint32_t second) {
   };
   return code(first) | code(first >> 16) << 8 | code(second) << 16 | code(second >> 16) << 24;
 #endif
+}
+
+/// Two halves to E4M3 in bits 7..0 and 15..8, likewise.
+FP4PA_FN std::uint32_t f16_to_e4m3(std::uint32_t pair) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint32_t out;
+  asm("{.reg .b16 codes; cvt.rn.satfinite.e4m3x2.f16x2 codes, %1; cvt.u32.u16 %0, codes;}" : "=r"(out) : "r"(pair));
+  return out;
+#else
+  return f16_to_e4m3(pair, 0);
+#endif
+}
+
+#if defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ >= 1200 && __CUDA_ARCH_FAMILY_SPECIFIC__ < 1300
+#define FP4PA_CONVERTS_E2M1 1
+#else
+#define FP4PA_CONVERTS_E2M1 0
+#endif
+
+/// Two halves to E2M1 in bits 3..0 and 7..4, nearest even, saturating.
+FP4PA_FN std::uint32_t f16_to_e2m1(std::uint32_t pair) {
+#if FP4PA_CONVERTS_E2M1
+  std::uint32_t out;
+  asm("{.reg .b8 codes; cvt.rn.satfinite.e2m1x2.f16x2 codes, %1; cvt.u32.u8 %0, codes;}" : "=r"(out) : "r"(pair));
+  return out;
+#else
+  const auto code = [](std::uint32_t half) {
+    return std::uint32_t{core::E2M1::encode(core::f16_to_f32(static_cast<std::uint16_t>(half)))};
+  };
+  return code(pair) | code(pair >> 16) << 4;
+#endif
+}
+/// And back, exactly; bits from 8 on are not looked at.
+FP4PA_FN std::uint32_t e2m1_pair_to_f16(std::uint32_t codes) {
+#if FP4PA_CONVERTS_E2M1
+  std::uint32_t out;
+  asm("{.reg .b8 codes; cvt.u8.u32 codes, %1; cvt.rn.f16x2.e2m1x2 %0, codes;}" : "=r"(out) : "r"(codes));
+  return out;
+#else
+  const auto half = [](std::uint32_t code) {
+    return std::uint32_t{core::f32_to_f16(core::E2M1::decode(static_cast<std::uint8_t>(code & 0xfu)))};
+  };
+  return half(codes) | half(codes >> 4) << 16;
+#endif
+}
+
+/// 1 / x in each half, for numbers of four significant bits: an approximation to f32 rounds to the same f16.
+FP4PA_FN std::uint32_t reciprocal_f16(std::uint32_t x) {
+  const auto reciprocal = [](std::uint32_t half) {
+    const float value = core::f16_to_f32(static_cast<std::uint16_t>(half));
+#if FP4PA_CONVERTS_E2M1
+    float out;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(value));
+    return out;
+#else
+    return 1.0f / value;
+#endif
+  };
+  return sm80::pack_f16(reciprocal(x), reciprocal(x >> 16));
 }
 
 /// a * b + c in each half, rounded once.
@@ -53,7 +112,25 @@ FP4PA_FN std::uint32_t max_halves(std::uint32_t a, std::uint32_t b) {
   return low | high << 16;
 #endif
 }
+/// The lower halves of two words, or the upper ones.
+template <bool kUpper>
+FP4PA_FN std::uint32_t halves_of(std::uint32_t first, std::uint32_t second) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(first, second, kUpper ? 0x7632 : 0x5410);
+#else
+  return kUpper ? first >> 16 | (second & 0xffff0000u) : (first & 0xffffu) | second << 16;
+#endif
+}
 FP4PA_FN constexpr std::uint32_t swap_halves(std::uint32_t x) { return x << 16 | x >> 16; }
+
+/// Byte `index` of two words, and again: bytes 0 and 2 of the result are the first's.
+FP4PA_FN std::uint32_t bytes_twice(std::uint32_t first, std::uint32_t second, int index) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(first, second, 0x4040 + 0x1111 * index);
+#else
+  return (((first >> (8 * index)) & 0xffu) | ((second >> (8 * index)) & 0xffu) << 8) * 0x00010001u;
+#endif
+}
 
 /// Bytes 0 and 2 (odd: 1 and 3) of `first`, then of `second`.
 template <bool kOdd>

@@ -2,16 +2,18 @@
 // the hardware applies the block scales. Both have a decoding twin in backends/sm80, which runs here too.
 //
 //   K   MXFP4, a scale per token, NVFP4          native: E4M3 or E2M1 query in two to four terms (query.hpp)
-//   V   MXFP4 along tokens                       native: E4M3 P (value_product.hpp)
+//   V   MXFP4 along tokens                       native: E4M3 P in two terms (value_product.hpp)
+//   V   NVFP4 along tokens                       native: E2M1 P in four terms (packed_value_product.hpp)
 //   V   otherwise                                policy: sm_80's product, decoded in registers and exact as there. The hardware
-//                                                scales a row of V's dims over the tokens of the depth; scales along head_dim are
-//                                                none of that kind
+//                                                scales a row of V's dims over the tokens of the depth; scales along head_dim
+//                                                are none of that kind
 //   recent tier (16 or 8 bits)                   sm_80's products
 #pragma once
 
 #include <cstdint>
 
 #include "backends/sm120/key_product.hpp"
+#include "backends/sm120/packed_value_product.hpp"
 #include "backends/sm120/value_product.hpp"
 #include "backends/sm80/shim.hpp"
 
@@ -32,17 +34,17 @@ struct NativeScales : sm80::OperandScales {
 /// How many operands Q and P are the sum of. Kernels have kAllTerms; tests measure what fewer would cost.
 struct Terms {
   int query;        // at most; fewer where the query's type needs no more
-  int probability;  // 1 or 2
+  int probability;  // at most: two of E4M3, four of E2M1
 };
-inline constexpr Terms kAllTerms{4, 2};
+inline constexpr Terms kAllTerms{4, 4};
 
 /// V's products that no hardware scale expresses go to the decoding product.
-[[nodiscard]] FP4PA_FN constexpr bool native_value(KvKind kind) { return kind == KvKind::kMxfp4Tokens; }
+[[nodiscard]] FP4PA_FN constexpr bool native_value(KvKind kind) { return core::along_tokens(kind); }
 [[nodiscard]] FP4PA_FN constexpr bool native_key(KvKind kind) {
   return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken || kind == KvKind::kNvfp4;
 }
 
-template <core::SimtConfig kShape, class Executor, Terms kTerms = kAllTerms>
+template <core::SimtConfig kShape, class Executor, Terms kOperandTerms = kAllTerms>
 struct Shim : sm80::Shim<kShape, Executor> {
   using Base = sm80::Shim<kShape, Executor>;
   static constexpr core::SimtConfig kConfig = kShape;
@@ -56,15 +58,16 @@ struct Shim : sm80::Shim<kShape, Executor> {
   using Form = KeyForm<kConfig.k[0], kConfig.head_dim>;
   static_assert(kConfig.head_dim % Form::kDepth == 0);
   using ScoreAtom = core::ScoreAtom<typename Form::Atom, core::Operand::kB>;
+  // Dims and queries of an output lie alike in both value products.
   using OutputAtom = core::OutputAtom<MmaMxf8f6f4M16N8K32<core::E2M1, core::E4M3>, core::Operand::kB>;
   // Between two segments a query would have to be held twice.
   static constexpr bool kQueryInRegisters = kConfig.segments == 1 && kConfig.row_tiles == 1;
   using QueryRegisters = NativeQuery<Form, kConfig.row_tiles, kQueryInRegisters>;
-  static constexpr int kProbabilityTerms = kTerms.probability;
+  static constexpr Terms kTerms = kOperandTerms;
   // Room for a query is two terms of 16 bits, see core/simt/shared_layout.hpp.
   static_assert(QueryLayout<Form, kConfig.row_tiles>::kBytes <= 2 * kConfig.row_tiles * 8 * kConfig.head_dim * 2);
 
-  static constexpr int kTokenAlignment = native_value(kConfig.v[0]) ? 32 : Base::kTokenAlignment;
+  static constexpr int kTokenAlignment = kConfig.v[0] == KvKind::kMxfp4Tokens ? 32 : Base::kTokenAlignment;
 
   FP4PA_FN static core::QueryForm query_form(KvKind kind) {
     // A row is brought to about 1, so that its groups' scales need not reach the ends of their range; E4M3's begin at 2^-9 and
@@ -120,7 +123,9 @@ struct Shim : sm80::Shim<kShape, Executor> {
   template <KvKind kKind, class Backend, class Stream, class Scores>
   FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                          typename Backend::Output& output) {
-    if constexpr (native_value(kKind)) {
+    if constexpr (kKind == KvKind::kNvfp4Tokens) {
+      PackedValueProduct<Shim>::multiply(exec, backend, stream, p, output);
+    } else if constexpr (kKind == KvKind::kMxfp4Tokens) {
       NativeValueProduct<Shim>::multiply(exec, backend, stream, p, output);
     } else {
       sm80::ValueProduct<Shim>::template multiply<kKind>(exec, backend, stream, p, output);

@@ -31,7 +31,7 @@ struct NativeValueProduct {
   using Atom = MmaMxf8f6f4M16N8K32<core::E2M1, core::E4M3>;
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
-  static constexpr int kTerms = Shim::kProbabilityTerms;
+  static constexpr int kTerms = Shim::kTerms.probability < 2 ? 1 : 2;
   static constexpr int kSecondTermLog2 = 5;  // half an ulp in [128, 256) is 8: 256 at most, which E4M3 holds
 
   template <class Backend, class Stream, class Scores>

@@ -14,6 +14,53 @@ void expect_conforms(const char* name) {
   CHECK_MESSAGE(check_all<Atom>(executor, name) == Failure{}, name);
 }
 
+/// The model lane by lane, as a device computes it that has the instruction in software (tests/gpu/sm120); it must have execute()'s
+/// bits.
+template <class T>
+struct LaneExecutor {
+  using Atom = T;
+  static constexpr double kTolerance = ModelExecutor<Atom>::kTolerance;
+  long long total = 0;
+  long long different = 0;
+
+  void run(Selects select, std::span<const Inputs<Atom>> in, std::span<Outputs<Atom>> out) {
+    using Model = typename emulator::isa::ModelOf<Atom>::Type;
+    const emulator::isa::Selectors selectors{select.a.byte, select.a.thread, select.b.byte, select.b.thread};
+    std::vector<Outputs<Atom>> model(out.size());
+    ModelExecutor<Atom>{}.run(select, in, model);
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      for (int lane = 0; lane < Atom::kLanes; ++lane) {
+        emulator::isa::execute_lane<Model>(lane, in[i].a, in[i].b, in[i].c[lane], in[i].sfa, in[i].sfb, selectors, out[i].d[lane]);
+        for (int v = 0; v < Atom::kValuesC; ++v, ++total) {
+          const float x = out[i].d[lane][v];
+          const float y = model[i].d[lane][v];
+          different += std::memcmp(&x, &y, sizeof x) == 0 || (std::isnan(x) && std::isnan(y)) ? 0 : 1;
+        }
+      }
+    }
+  }
+};
+template <class Atom>
+void expect_lanes_agree(const char* name) {
+  LaneExecutor<Atom> executor;
+  double worst = 0.0;
+  CHECK_MESSAGE(check_random<Atom>(executor, 50, &worst) == Failure{}, name);
+  if constexpr (core::kIsScaled<Atom>) CHECK_MESSAGE(check_scales<Atom>(executor) == Failure{}, name);
+  CHECK(executor.total > 0);
+  CHECK_MESSAGE(executor.different == 0, name);
+}
+
+TEST_CASE("what a lane computes alone is its part of the product, bit for bit") {
+  expect_lanes_agree<Sm80F16>("sm80 f16");
+  expect_lanes_agree<Sm80Bf16>("sm80 bf16");
+  expect_lanes_agree<Sm120Fp8Fp4>("sm120 e4m3 e2m1");
+  expect_lanes_agree<Sm120Fp4Fp8>("sm120 e2m1 e4m3");
+  expect_lanes_agree<Sm120Fp8Fp8>("sm120 e4m3 e4m3");
+  expect_lanes_agree<Sm120Mxf4>("sm120 mxf4");
+  expect_lanes_agree<Sm120Nvf4>("sm120 mxf4nvf4 ue4m3");
+  expect_lanes_agree<Sm120Nvf4Ue8m0>("sm120 mxf4nvf4 ue8m0");
+}
+
 TEST_CASE("sm80 atoms conform") {
   expect_conforms<Sm80F16>("sm80 mma.m16n8k16 f16");
   expect_conforms<Sm80Bf16>("sm80 mma.m16n8k16 bf16");

@@ -23,14 +23,16 @@ struct Sm120Instances {
   }
 };
 
-/// Instances 0 (MXFP4, K and V native) and 4 (NVFP4) of Sm120Instances with fewer terms, to be chosen by number.
+/// Instances 0 (MXFP4, K and V native), 4 (NVFP4, K native) and 6 (NVFP4, K and V native) of Sm120Instances with fewer terms, to
+/// be chosen by number.
 struct Sm120Terms : Sm120Instances {
   struct Row {
     int instance;
     sm120::Terms terms;
   };
   static constexpr Row kRows[] = {{0, {1, 1}}, {0, {1, 2}}, {0, {2, 1}}, {0, {2, 2}}, {0, {3, 1}}, {0, {3, 2}},
-                                  {4, {1, 2}}, {4, {2, 2}}, {4, {3, 2}}, {4, {4, 2}}};
+                                  {4, {1, 2}}, {4, {2, 2}}, {4, {3, 2}}, {4, {4, 2}},
+                                  {6, {4, 1}}, {6, {4, 2}}, {6, {4, 3}}, {6, {4, 4}}};
   static constexpr int kCount = static_cast<int>(std::size(kRows));
   static constexpr const core::SimtConfig& config(int i) { return sm120::kInstances[kRows[i].instance]; }
   template <int kIndex, class Exec>

@@ -23,10 +23,11 @@ constexpr int find(KvKind k, KvKind v) {
   return -1;
 }
 constexpr int kMxfp4 = find(KvKind::kMxfp4, KvKind::kMxfp4Tokens), kNvfp4 = find(KvKind::kNvfp4, KvKind::kNvfp4);
-static_assert(kMxfp4 >= 0 && kNvfp4 >= 0);
+constexpr int kNvfp4Tokens = find(KvKind::kNvfp4, KvKind::kNvfp4Tokens);
+static_assert(kMxfp4 >= 0 && kNvfp4 >= 0 && kNvfp4Tokens >= 0);
 
 constexpr emulator_test::Emulation kMutants =
-    emulator_test::emulation_of<Sm120Instances, Mutant, kMxfp4, kNvfp4>("SM120 with a fault");
+    emulator_test::emulation_of<Sm120Instances, Mutant, kMxfp4, kNvfp4, kNvfp4Tokens>("SM120 with a fault");
 
 emulator_test::Verdict run(int instance, Fault fault) {
   const bool bf16 = grid::has_bf16_operands(emulator_test::mutant_case(kMutants, instance));
@@ -40,7 +41,7 @@ TEST_CASE("mutants, SM120: wrong scales and misplaced accumulators are found") {
     Fault::Kind kind;
     const char* what;
   };
-  for (const int instance : {kMxfp4, kNvfp4}) {
+  for (const int instance : {kMxfp4, kNvfp4, kNvfp4Tokens}) {
     const emulator_test::Verdict control = run(instance, {});
     CHECK(control.text == "");
     CHECK_FALSE(control.by_error);
@@ -51,7 +52,7 @@ TEST_CASE("mutants, SM120: wrong scales and misplaced accumulators are found") {
                              Planted{Fault::Kind::kTransposedC, "transposed accumulators"},
                              Planted{Fault::Kind::kSwappedC, "exchanged accumulators"}}) {
       const emulator_test::Verdict v = run(instance, {p.kind, 0});
-      std::printf("  SM120, %s: %s: error %.2e\n", instance == kMxfp4 ? "MXFP4" : "NVFP4", p.what, v.error);
+      std::printf("  SM120, %s: %s: error %.2e\n", instance == kMxfp4 ? "MXFP4" : instance == kNvfp4 ? "NVFP4" : "NVFP4, V along tokens", p.what, v.error);
       CAPTURE(std::string(p.what));
       CAPTURE(instance);
       CHECK(v.by_error);

@@ -108,4 +108,40 @@ void execute(const A& a, const B& b, const C& c, const ScalesA& sfa, const Scale
   }
 }
 
+/// Lane `lane`'s registers of D, for a device on which each lane computes its own from everybody's operands: the same sums in
+/// the same order as execute(), which adds nothing where an element is zero. c and d are this lane's, and may be the same.
+template <class Isa, class A, class B, class ScalesA, class ScalesB, int kRegisters>
+FP4PA_FN void execute_lane(int lane, const A& a, const B& b, const float (&c)[kRegisters], const ScalesA& sfa, const ScalesB& sfb,
+                           const Selectors& select, float (&d)[kRegisters]) {
+  constexpr int kBlock = Isa::kK / Isa::kBlocks;
+  const auto element = [](const auto& registers, Place at, auto code) {
+    using Code = decltype(code);
+    return Code::value(static_cast<int>((registers[at.lane][at.reg] >> at.bit) & ((1u << Code::kWidth) - 1u)));
+  };
+  FP4PA_NO_UNROLL
+  for (int i = 0; i < Isa::kM * Isa::kN; ++i) {
+    const int m = i / Isa::kN;
+    const int n = i % Isa::kN;
+    const Place at = Isa::d_at(m, n);
+    if (at.lane != lane) continue;
+    double sum = 0.0;
+    FP4PA_NO_UNROLL
+    for (int block = 0; block < Isa::kBlocks; ++block) {
+      double products = 0.0;
+      FP4PA_NO_UNROLL
+      for (int k = block * kBlock; k < (block + 1) * kBlock; ++k) {
+        products += element(a, Isa::a_at(m, k), typename Isa::CodeA()) * element(b, Isa::b_at(k, n), typename Isa::CodeB());
+      }
+      if constexpr (!std::same_as<typename Isa::Scale, ScaleNone>) {
+        const auto scale = [](const auto& words, ScalePlace of) {
+          return Isa::Scale::value(static_cast<int>((static_cast<std::uint32_t>(words[of.lane]) >> (8 * of.byte)) & 0xffu));
+        };
+        products = products * scale(sfa, Isa::sfa_at(m, block, select)) * scale(sfb, Isa::sfb_at(n, block, select));
+      }
+      sum += products;
+    }
+    d[at.reg] = static_cast<float>(static_cast<double>(c[at.reg]) + sum);
+  }
+}
+
 }  // namespace fp4pa::emulator::isa

@@ -1,0 +1,235 @@
+// O += P V with block-scaled instructions, for V in NVFP4 with scales along tokens: V enters as it lies in the cache, with its
+// own scales; P becomes FP4 too, in several terms.
+//
+// The instruction is 64 deep and takes four scales for it. Both halves of the depth are the same 32 tokens: A has V twice, and
+// its scales twice; B has one term of P in each half. So a pair of terms costs one instruction, and a tile of 32 keys is enough.
+//
+// Dims are the rows of A, as everywhere. A lane's eight nibbles of a register are eight tokens of one dim, and the instruction's
+// scale groups want them from the same 16 tokens: in lanes with t < 2 from the first of a strip, else from the second. The
+// lanes of a transposing ldmatrix name its rows, so that V comes that way round for nothing (v_token). P has, after its
+// movmatrix, tokens of both groups in every lane: lanes t and t ^ 2 exchange half of their codes, one shuffle a term.
+//
+//   nibble i of a lane   part i % 2, byte p = i / 2: octet p / 2 of the lane's group, token p % 2 of two
+//     part 0             as the lane had it: tokens 2t + {0, 1} of an octet
+//     part 1             as lane t ^ 2 had it
+//
+// P's terms: the first has a scale of 1/6.5 of the largest of its 16 tokens, every further one 1/6.5 of the one before, and
+// each multiplies what is left of P by then. 6.5 because E2M1 ends at 6 but what is as large as 7 is off by no more than what
+// lies between 4 and 6, and because UE4M3 rounds it by a sixteenth. UE4M3 has 18 binades and four terms use 8 of them: first P
+// is brought to [2^10, 2^11), by the largest of its query's 32 tokens, and the f32 sums of these tokens are brought back.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "backends/sm120/convert.hpp"
+#include "backends/sm80/value_product.hpp"
+#include "core/math.hpp"
+
+namespace fp4pa::sm120 {
+
+/// Which token of a strip lane l names as its row of the transposing ldmatrix: row l % 8 of matrix l / 8. Eight rows of a
+/// matrix differ in their lowest three bits, as the swizzle of rows wants it.
+[[nodiscard]] FP4PA_FN constexpr int v_token(int lane) {
+  const int matrix = lane / 8;
+  const int group = lane / 4 % 2;
+  return 16 * group + 8 * (matrix % 2) + 4 * (group ^ (matrix / 2)) + lane % 4;
+}
+
+/// Rounds eight halves, four each of two groups, to a term. What is left of them replaces them.
+/// @param x        lower halves of the one group, upper halves of the other
+/// @param largest  of both groups, or the scales of the term before; becomes this term's
+/// @param more     whether x is needed any more
+/// @param scales   its lower or upper `half` receives the codes of both scales
+/// @return byte p: the codes of x[p]
+FP4PA_FN std::uint32_t round_term(std::uint32_t (&x)[4], std::uint32_t& largest, bool more, std::uint32_t& scales, int half) {
+  constexpr std::uint32_t kShrink = 0x30ec30ecu;      // 1/6.5
+  constexpr std::uint32_t kSmallest = 0x18001800u;    // 2^-9, the least UE4M3: where a scale is 0, codes do not matter
+  const std::uint32_t codes = f16_to_e4m3(sm80::multiply_f16(largest, kShrink));
+  scales |= codes << (16 * half);
+  largest = sm80::e4m3_to_f16(codes);
+  const std::uint32_t up = reciprocal_f16(max_halves(largest, kSmallest));
+  std::uint32_t term = 0;
+  FP4PA_UNROLL
+  for (int p = 0; p < 4; ++p) {
+    const std::uint32_t byte = f16_to_e2m1(sm80::multiply_f16(x[p], up));
+    term |= byte << (8 * p);
+    if (more) x[p] = fma_f16(e2m1_pair_to_f16(byte), largest ^ 0x80008000u, x[p]);
+  }
+  return term;
+}
+
+template <class Shim>
+struct PackedValueProduct {
+  static constexpr core::SimtConfig kConfig = Shim::kConfig;
+  using E = typename Shim::Exec;
+  using Lane = typename E::Lane;
+  template <class T>
+  using PerLane = typename E::template PerLane<T>;
+  using Atom = MmaMxf4nvf4Ue4m3M16N8K64;
+  static constexpr int kRowTiles = kConfig.row_tiles;
+  static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
+  static constexpr int kTerms = Shim::kTerms.probability;
+  static constexpr int kPairs = (kTerms + 1) / 2;
+
+  template <class Backend, class Stream, class Scores>
+  FP4PA_FN static void multiply(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
+                                typename Backend::Output& output) {
+    backend.set_unit(output, stream.v_global(), 0);
+    backend.adopt_order(output, core::per_halfword(core::KvKind::kNvfp4Tokens));
+    FP4PA_UNROLL
+    for (int strip = 0; strip < kConfig.tile_keys / 32; ++strip) multiply_strip(exec, stream, strip, p, output.value);
+  }
+
+ private:
+  /// B of one row tile. The unit is that of queries 2t and 2t + 1, whose sums a lane has.
+  struct Probabilities {
+    std::uint32_t code[2 * kPairs];
+    std::uint32_t scale[kPairs];
+    float unit[2];
+  };
+
+  template <class Stream, class Scores, class Values>
+  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, Values& output) {
+    const core::TileLayout layout = stream.layout();
+    PerLane<Probabilities[kRowTiles]> probability;
+    FP4PA_UNROLL
+    for (int nt = 0; nt < kRowTiles; ++nt) round_probabilities(exec, strip, nt, p, probability);
+
+    PerLane<std::uint32_t> row;
+    PerLane<std::uint32_t[kBlocks]> scales;  // of dim 4g + t of a block, so that the thread-id is the dim tile
+    exec.each_lane([&](Lane lane) {
+      row[lane] = sm80::row_offset(stream.tile_offset() + layout.v_codes, strip * 32 + v_token(lane.id), layout.v_chunks);
+      FP4PA_UNROLL
+      for (int block = 0; block < kBlocks; ++block) {
+        const std::uint32_t at = stream.tile_offset() + layout.v_scales + 2 * strip * layout.v_scale_pitch +
+                                 block * core::kDimBlock + lane.id / 4 * 4;
+        scales[lane][block] = bytes_twice(exec.template load_shared<std::uint32_t>(lane, at),
+                                          exec.template load_shared<std::uint32_t>(lane, at + layout.v_scale_pitch), lane.id % 4);
+      }
+    });
+
+    for_constants<kBlocks>([&](auto block) {
+      PerLane<std::uint32_t[4]> words;
+      exec.template load_matrix<true>([&](Lane lane) { return sm80::chunk_offset(row[lane], block.value); },
+                                      [&](Lane lane) -> auto& { return words[lane]; });
+      for_constants<2>([&](auto m) {
+        PerLane<std::uint32_t[4]> a;
+        exec.each_lane([&](Lane lane) {
+          constexpr std::uint32_t kLow = 0x0f0f0f0fu;
+          const auto& w = words[lane];
+          const std::uint32_t first = every_other_byte<m.value == 1>(w[0], w[1]);
+          const std::uint32_t second = every_other_byte<m.value == 1>(w[2], w[3]);
+          a[lane][0] = a[lane][2] = (first & kLow) | ((second << 4) & ~kLow);
+          a[lane][1] = a[lane][3] = ((first >> 4) & kLow) | (second & ~kLow);
+        });
+        FP4PA_UNROLL
+        for (int nt = 0; nt < kRowTiles; ++nt) {
+          PerLane<float[4]> sum;
+          exec.each_lane([&](Lane lane) {
+            FP4PA_UNROLL
+            for (int v = 0; v < 4; ++v) sum[lane][v] = 0.0f;
+          });
+          for_constants<kPairs>([&](auto pair) {
+            PerLane<std::uint32_t[2]> b;
+            exec.each_lane([&](Lane lane) {
+              b[lane][0] = probability[lane][nt].code[2 * pair.value];
+              b[lane][1] = probability[lane][nt].code[2 * pair.value + 1];
+            });
+            exec.template multiply_scaled<Atom, core::ScaleSelect{0, m.value}, core::ScaleSelect{}>(
+                [&](Lane lane) -> auto& { return sum[lane]; }, [&](Lane lane) -> auto& { return a[lane]; },
+                [&](Lane lane) -> auto& { return b[lane]; }, [&](Lane lane) { return scales[lane][block.value]; },
+                [&](Lane lane) { return probability[lane][nt].scale[pair.value]; });
+          });
+          exec.each_lane([&](Lane lane) {
+            FP4PA_UNROLL
+            for (int v = 0; v < 4; ++v) {
+              float& out = output[lane][2 * block.value + m.value][nt][v];
+              out = core::math::fma(sum[lane][v], probability[lane][nt].unit[v % 2], out);
+            }
+          });
+        }
+      });
+    });
+  }
+
+  /// 32 tokens' probabilities of one row tile: brought to a common range, moved to B's lanes as f16, rounded term by term.
+  template <class Scores>
+  FP4PA_FN static void round_probabilities(E& exec, int strip, int nt, const Scores& p,
+                                           PerLane<Probabilities[kRowTiles]>& probability) {
+    constexpr std::uint32_t kOne = 0x00010001u;
+    PerLane<std::uint32_t[4]> weight;  // [octet]: of queries 2t, 2t+1 and token g
+    PerLane<std::uint32_t> largest;
+    exec.each_lane([&](Lane lane) {
+      auto& w = weight[lane];
+      FP4PA_UNROLL
+      for (int o = 0; o < 4; ++o) {
+        const auto& four = p[lane][2 * strip + o / 2][nt];
+        w[o] = sm80::pack_f16(four[o % 2 * 2], four[o % 2 * 2 + 1]);
+      }
+      largest[lane] = max_halves(max_halves(w[0], w[1]), max_halves(w[2], w[3]));
+    });
+    FP4PA_UNROLL
+    for (int bit = 4; bit < 32; bit *= 2) {
+      const auto peer = exec.shuffle_xor(largest, bit);
+      exec.each_lane([&](Lane lane) { largest[lane] = max_halves(largest[lane], peer[lane]); });
+    }
+    exec.each_lane([&](Lane lane) {
+      // f16 exponent fields. Below 2^-5 a factor of 2^15 is the most there is, and it is enough: the terms of what is 2^-10
+      // still have normal scales.
+      const std::uint32_t exponent = max_halves(largest[lane] & 0x7c00 * kOne, 10 * 0x400 * kOne);
+      const std::uint32_t factor = 40 * 0x400 * kOne - exponent;  // 2^(25 - field): [2^10, 2^11)
+      FP4PA_UNROLL
+      for (int o = 0; o < 4; ++o) weight[lane][o] = sm80::multiply_f16(weight[lane][o], factor);
+      // 2^(field - 25) as f32, times 2^-14 for what P comes raised by.
+      constexpr std::uint32_t kBias = 127 - 25 - Shim::kProbabilityLog2;
+      auto& unit = probability[lane][nt].unit;
+      unit[0] = std::bit_cast<float>((((exponent >> 10) & 0x1f) + kBias) << 23);
+      unit[1] = std::bit_cast<float>((((exponent >> 26) & 0x1f) + kBias) << 23);
+    });
+    FP4PA_UNROLL
+    for (int o = 0; o < 4; ++o) {
+      exec.transpose([&](Lane lane) -> auto& { return weight[lane][o]; });
+    }
+
+    // [byte p of the codes]: the lower half is of the first 16 tokens, the upper of the second, as in `group`.
+    PerLane<std::uint32_t[4]> x;
+    PerLane<std::uint32_t> group;
+    exec.each_lane([&](Lane lane) {
+      const auto& w = weight[lane];
+      auto& mine = x[lane];
+      FP4PA_UNROLL
+      for (int c = 0; c < 2; ++c) {
+        mine[2 * c] = halves_of<false>(w[c], w[c + 2]);
+        mine[2 * c + 1] = halves_of<true>(w[c], w[c + 2]);
+      }
+      group[lane] = max_halves(max_halves(mine[0], mine[1]), max_halves(mine[2], mine[3]));
+    });
+    FP4PA_UNROLL
+    for (int bit = 1; bit < 4; bit *= 2) {
+      const auto peer = exec.shuffle_xor(group, bit);
+      exec.each_lane([&](Lane lane) { group[lane] = max_halves(group[lane], peer[lane]); });
+    }
+
+    FP4PA_UNROLL
+    for (int term = 0; term < 2 * kPairs; ++term) {
+      PerLane<std::uint32_t> code;
+      exec.each_lane([&](Lane lane) {
+        Probabilities& b = probability[lane][nt];
+        if (term % 2 == 0) b.scale[term / 2] = 0;
+        code[lane] = 0;
+        if (term >= kTerms) return;
+        code[lane] = round_term(x[lane], group[lane], term + 1 < kTerms, b.scale[term / 2], term % 2);
+      });
+      const auto peer = exec.shuffle_xor(code, 2);
+      exec.each_lane([&](Lane lane) {
+        const int second = lane.id % 4 / 2;  // this lane's group of tokens
+        const std::uint32_t own = code[lane] >> (4 * second);
+        const std::uint32_t other = peer[lane] << (4 - 4 * second);
+        probability[lane][nt].code[term] = (own & 0x0f0f0f0fu) | (other & 0xf0f0f0f0u);
+      });
+    }
+  }
+};
+
+}  // namespace fp4pa::sm120

@@ -1,0 +1,117 @@
+#include "tests/gpu/sm120/backend.hpp"
+
+#include <future>
+#include <vector>
+
+#include "api/attention_params.hpp"
+#include "api/error.hpp"
+#include "backends/cpu/attention.hpp"
+#include "core/attention/merge_partials.hpp"
+#include "core/paging/plain_row.hpp"
+#include "cuda/variants.hpp"
+#include "tests/gpu/mirror.hpp"
+#include "tests/gpu/sm120/kernels.hpp"
+
+namespace fp4pa {
+namespace gpu_test {
+
+Sm120Setup sm120_setup;
+
+namespace {
+
+constexpr int kWorkers = 5;  // blocks of a grid: few, so that each has several items and units are divided
+
+/// The merge kernel's work, on the host for both: what it computes is not SM120's.
+void merge(const core::AttentionParams& p, const core::WorkList& list) {
+  for (int worker = 0; worker < list.partition.num_workers; ++worker) {
+    core::for_each_merge(list, worker, [&](const core::MergeJob& job) {
+      const core::RowMap rows(p, {job.unit.seq, job.unit.block, job.unit.kv_head, job.unit.tiles, -1});
+      float row[256];
+      for (std::int32_t r = 0; r < rows.num_rows; ++r) {
+        const core::SoftmaxState keys = core::merged_state(p, list, job, r);
+        core::SoftmaxState state = keys;
+        if (p.sinks != nullptr) state = state.with_sink(p.sinks[rows.head(r)] * core::kLog2E);
+        core::merged_output(p, list, job, r, keys.max, 0, p.head_dim, 1, row);
+        const float scale = core::rescale(keys.max, state.max) * state.normaliser();
+        for (std::int32_t d = 0; d < p.head_dim; ++d) row[d] *= scale;
+        const std::int64_t at = rows.token(r) * p.o.token_stride + rows.head(r) * p.o.head_stride;
+        core::store_plain_row(row, p.head_dim, p.o.dtype, core::element_address(p.o.data, p.o.dtype, at));
+        if (p.lse != nullptr) p.lse[rows.token(r) * p.num_q_heads + rows.head(r)] = state.lse();
+      }
+    });
+  }
+}
+
+/// Warps of an emulated block hand their turn on from thread to thread: blocks may as well run side by side.
+void emulate(const core::AttentionParams& p, const core::WorkList& list, const core::SharedLayout& layout) {
+  const emulator::Watch watch{emulator::Order::forwards(), &sm120_setup.findings, nullptr};
+  std::vector<std::future<void>> blocks;
+  for (int worker = 0; worker < list.partition.num_workers; ++worker) {
+    blocks.push_back(std::async(std::launch::async, [&, worker] {
+      emulate_block(sm120_setup.instance, p, list, layout, worker, watch);
+    }));
+  }
+  for (auto& block : blocks) block.get();
+}
+
+bool available(const char** detail) noexcept {
+  *detail = "SM120 without SM120";
+  return true;
+}
+Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
+  const core::SimtConfig& shape = sm120::kInstances[sm120_setup.instance];
+  if (!simt::serves(shape, config)) return api::fail(Status::kBackendUnavailable, "instance %d does not serve this", sm120_setup.instance);
+  choice->variant = simt::kNumInstances + sm120_setup.instance;
+  choice->num_workers = kWorkers;
+  choice->tile_rows = simt::rows_of(shape);
+  choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
+  return Status::kOk;
+}
+Status run(const api::RunRequest& request) noexcept {
+  if (const Status s = cpu::check_lengths_and_tables(request); s != Status::kOk) return s;
+  const core::AttentionParams p = api::make_params(request);
+  const core::WorkList list = api::work_list(p);
+  core::fill_prefixes(list);
+  if (list.total_cost() == 0) return Status::kOk;
+  const int warps = cuda::shape_of(request.choice.variant).warps;
+  const core::SharedLayout layout = cuda::shared_layout_of(request.choice.variant, request.config, warps);
+  if (sm120_setup.where == Sm120Setup::Where::kEmulator) {
+    emulate(p, list, layout);
+  } else {
+    Mirror mirror;
+    add(mirror, request.config, request.args);
+    const AttentionConfig config = moved(mirror, request.config);
+    const AttentionArgs args = moved(mirror, request.args);
+    const core::AttentionParams on_device = api::make_params({config, request.choice, args});
+    launch(sm120_setup.instance, on_device, api::work_list(on_device), layout);
+    mirror.bring_home();
+  }
+  merge(p, list);
+  return Status::kOk;
+}
+
+}  // namespace
+}  // namespace gpu_test
+
+namespace api {
+extern const Backend kSm120Backend;
+const Backend kSm120Backend{.name = "cuda",
+                            .available = gpu_test::available,
+                            .plan = gpu_test::plan,
+                            .run = gpu_test::run,
+                            .append = nullptr,
+                            .append_two_tier = nullptr,
+                            .gather = nullptr,
+                            .copy_pages = nullptr,
+                            .quantize = nullptr,
+                            .dequantize = nullptr,
+                            .merge_states = nullptr,
+                            .dense = nullptr};
+}
+}  // namespace fp4pa
+
+// The library's table of back ends with this one in the place of "cuda". It is linked before the library, so that the library's
+// own is not.
+#define FP4PA_HAVE_CUDA
+#define kCudaBackend kSm120Backend
+#include "api/registry.cpp"
