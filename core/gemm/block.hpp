@@ -28,23 +28,26 @@
 namespace fp4pa::core {
 
 /// Scales of an operand's rows from a block's first one on.
-struct GemmScales {
-  const GemmOperand& of;
-  const std::uint8_t* scales;
-  std::int32_t first;
+class GemmScales {
+ public:
+  FP4PA_FN GemmScales(const GemmOperand& of, std::int64_t batch, std::int32_t first)
+      : of_(of),
+        scales_(of.scales + batch * of.scale_batch_bytes),
+        first_(first),
+        blocked_(of.scale_layout == ScaleLayout::kBlocked),
+        words_(blocked_ || (of.groups % 4 == 0 && reinterpret_cast<std::uintptr_t>(scales_) % 4 == 0)) {}
 
   /// Scales 4 `word` and the next three of row `row`, zeros past the last: there the codes are zeros, too, and NaN they must
-  /// not be.
+  /// not be. Rows that do not exist have the last one's: nobody looks at their sums, and lanes stay together.
   template <class E>
   [[nodiscard]] FP4PA_FN std::uint32_t word(E& exec, std::int32_t row, std::int32_t word) const {
-    const std::int32_t left = of.groups - 4 * word;
-    const std::int64_t r = first + row;
-    if (r >= of.count || left <= 0) return 0;
-    const std::int64_t at = of.scale_layout == ScaleLayout::kBlocked
-                                ? static_cast<std::int64_t>(blocked_scale_offset(r, 4 * word, of.groups))
-                                : r * of.groups + 4 * word;
-    const std::uint8_t* const from = scales + at;
-    if (left >= 4 && reinterpret_cast<std::uintptr_t>(from) % 4 == 0) return exec.template load_global<std::uint32_t>(from);
+    const std::int32_t left = of_.groups - 4 * word;
+    if (left <= 0) return 0;
+    const std::int32_t r = first_ + row < of_.count ? first_ + row : of_.count - 1;
+    const std::int64_t at = blocked_ ? static_cast<std::int64_t>(blocked_scale_offset(r, 4 * word, of_.groups))
+                                     : std::int64_t{r} * of_.groups + 4 * word;
+    const std::uint8_t* const from = scales_ + at;
+    if (words_ && left >= 4) return exec.template load_global<std::uint32_t>(from);
     std::uint32_t four = 0;
     FP4PA_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -52,6 +55,12 @@ struct GemmScales {
     }
     return four;
   }
+
+ private:
+  const GemmOperand& of_;
+  const std::uint8_t* scales_;
+  std::int32_t first_;
+  bool blocked_, words_;
 };
 
 template <class Shim>
@@ -89,8 +98,8 @@ class GemmBlock {
         first_x_(tile / params.row_tiles * kXRows) {}
 
   FP4PA_FN void run() {
-    const GemmScales w_scales{p_.w, p_.w.scales + batch_ * p_.w.scale_batch_bytes, first_row_ + exec_.warp() * kWarpRows};
-    const GemmScales x_scales{p_.x, p_.x.scales + batch_ * p_.x.scale_batch_bytes, first_x_};
+    const GemmScales w_scales(p_.w, batch_, first_row_ + exec_.warp() * kWarpRows);
+    const GemmScales x_scales(p_.x, batch_, first_x_);
     PerLane<Sums> sums;
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
