@@ -282,6 +282,35 @@ TEST_CASE("SM120: what four terms of E2M1 leave of a group's probabilities") {
   CHECK(worst <= 1.3 / (6.5 * 6.5 * 6.5 * 6.5));
 }
 
+TEST_CASE("SM120: what the native value products read is free of bank conflicts") {
+  for (int i = 0; i < emulator_test::Sm120Instances::kCount; ++i) {
+    const core::SimtConfig& config = emulator_test::Sm120Instances::config(i);
+    if (!core::along_tokens(config.v[0])) continue;
+    grid::Case c;
+    c.backend = "cuda";
+    c.group_heads = 8;
+    c.q_lens = {1};
+    c.kv_lens = {2048};
+    c = grid::at_instance(c, config, emulator_test::Sm120Instances::tile_rows(i));
+    emulator::Findings findings;
+    emulator::BankTable banks;
+    const Setup before = current;
+    current = {&emulator_test::kSm120, {emulator::Order::forwards(), &findings, &banks}, 1, i, -1};
+    CHECK(grid::run_case(c).failure == "");
+    current = before;
+    CHECK(findings.text() == "");
+    int places = 0;
+    for (const auto& [site, n] : banks.rows()) {
+      if (site.find("value_product.hpp") == std::string::npos) continue;
+      ++places;
+      CAPTURE(i);
+      CAPTURE(site);
+      CHECK(n.extra == 0);
+    }
+    CHECK(places >= 2);
+  }
+}
+
 TEST_CASE("SM120: queries that are no numbers") {
   const OnSm120 on;
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
