@@ -1,4 +1,5 @@
-// FP4 matrix products on CUDA: entries of the api::Backend table, as quantize_weight is (kernels/gemm_ops.hpp). Arguments arrive validated.
+// FP4 matrix products on CUDA: entries of the api::Backend table, as quantize_weight is (kernels/gemm_ops.hpp). Arguments arrive
+// validated.
 #pragma once
 
 #include <cstddef>

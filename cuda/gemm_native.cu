@@ -14,8 +14,9 @@ __global__ void __launch_bounds__(32 * Shim<kNvfp4, kXTiles>::kWarps, 2)
     gemm_native(const __grid_constant__ core::GemmParams params) {
   extern __shared__ __align__(128) std::uint8_t shared[];
   sm120::WarpExec exec(shared);
-  core::GemmBlock<Shim<kNvfp4, kXTiles>>(exec, params, static_cast<std::int32_t>(blockIdx.x), static_cast<std::int32_t>(blockIdx.y))
-      .run();
+  const auto tile = static_cast<std::int32_t>(blockIdx.x);
+  const auto batch = static_cast<std::int32_t>(blockIdx.y);
+  core::GemmBlock<Shim<kNvfp4, kXTiles>>(exec, params, tile, batch).run();
 }
 
 template <bool kNvfp4, int kXTiles>
@@ -38,6 +39,8 @@ NativeGemm kernel_for(int x_tiles) {
 
 }  // namespace
 
-NativeGemm native_gemm(bool nvfp4, int x_tiles) noexcept { return nvfp4 ? kernel_for<true>(x_tiles) : kernel_for<false>(x_tiles); }
+NativeGemm native_gemm(bool nvfp4, int x_tiles) noexcept {
+  return nvfp4 ? kernel_for<true>(x_tiles) : kernel_for<false>(x_tiles);
+}
 
 }  // namespace fp4pa::cuda

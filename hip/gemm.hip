@@ -23,8 +23,8 @@ constexpr bool has_kernel(GemmPath path) { return path != GemmPath::kNativeMxfp4
 #endif
 
 template <GemmPath path, int kXTiles>
-__attribute__((global, visibility("hidden"), amdgpu_flat_work_group_size(gemm_threads<path, kXTiles>, gemm_threads<path, kXTiles>),
-               amdgpu_waves_per_eu(2))) void
+__attribute__((global, visibility("hidden"), amdgpu_waves_per_eu(2),
+               amdgpu_flat_work_group_size(gemm_threads<path, kXTiles>, gemm_threads<path, kXTiles>))) void
 gemm([[maybe_unused]] const core::GemmParams params) {
 #if defined(__HIP_DEVICE_COMPILE__)
   if constexpr (has_kernel(path)) {

@@ -206,10 +206,10 @@ FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
 [[nodiscard]] inline std::int64_t gemm_blocks(std::int64_t items) { return (items + kGemmThreads - 1) / kGemmThreads; }
 
 /// Largest magnitude of each of `batch` runs of n elements, as bits.
-[[nodiscard]] inline Status launch_amax(const void* x, DType dtype, std::int64_t n, std::int64_t batch, std::uint32_t* amax, void* stream) noexcept {
-  if (const Status s = clear(amax, static_cast<std::size_t>(batch) * sizeof *amax, stream, "clearing amax"); s != Status::kOk) {
-    return s;
-  }
+[[nodiscard]] inline Status launch_amax(const void* x, DType dtype, std::int64_t n, std::int64_t batch, std::uint32_t* amax,
+                                        void* stream) noexcept {
+  const auto bytes = static_cast<std::size_t>(batch) * sizeof *amax;
+  if (const Status s = clear(amax, bytes, stream, "clearing amax"); s != Status::kOk) return s;
   const std::int64_t share = gemm_blocks((n + 7) / 8);
   const AmaxArgs args{x, dtype, n, static_cast<std::int32_t>(share < 1024 ? share : 1024), amax};
   return launch(amax_of, grid(args.blocks, batch), kGemmThreads, 0, stream, args, "launching amax");
@@ -232,8 +232,8 @@ Status prepare_x(const LinearArgs& a, const api::PreparedX& to, const ExecDesc& 
       args.amax = amax;
     }
   }
-  return launch(quantise ? prepare_rows<true> : prepare_rows<false>, grid(to.rows, args.shares), kGemmThreads, 0, exec.stream, args,
-                "preparing x");
+  return launch(quantise ? prepare_rows<true> : prepare_rows<false>, grid(to.rows, args.shares), kGemmThreads, 0, exec.stream,
+                args, "preparing x");
 }
 
 Status quantize_weight(const api::WeightRequest& r, const ExecDesc& exec) noexcept {

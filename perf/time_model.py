@@ -130,7 +130,8 @@ def product_stage(device, product, gates):
 
 
 def print_products(device, gates):
-    print("| product | format | rows of X | bytes | memory | matrix | shared | issue | rules | share |\n|---|---|---|---|---|---|---|---|---|---|")
+    print("| product | format | rows of X | bytes | memory | matrix | shared | issue | rules | share |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for product in PRODUCTS:
         if product.arch != device.arch:
             continue

@@ -83,21 +83,24 @@ struct GemmDecodeShim {
         exec.each_lane([&](Lane lane) {
           const int row = 16 * n + lane.id % 16;
           std::uint32_t words[4];
-          exec.load_shared_16(lane, x + static_cast<std::uint32_t>(row * kXBytes + swizzle(row, 4 * block + lane.id / 16, 16) * 16), words);
+          const int chunk = swizzle(row, 4 * block + lane.id / 16, 16);
+          exec.load_shared_16(lane, x + static_cast<std::uint32_t>(row * kXBytes + chunk * 16), words);
           FP4PA_UNROLL
           for (int i = 0; i < 4; ++i) b[lane][i / kPartWords][i % kPartWords] = words[i];
         });
         FP4PA_UNROLL
         for (int m = 0; m < kWTiles; ++m) {
           if constexpr (kNvfp4) {
-            multiply_block(exec, [&](Lane lane) -> auto& { return sums[lane][m][n]; }, [&](Lane lane) -> auto& { return a[lane][m]; }, b);
+            multiply_block(
+                exec, [&](Lane lane) -> auto& { return sums[lane][m][n]; }, [&](Lane lane) -> auto& { return a[lane][m]; }, b);
           } else {
             PerLane<float[4]> part;
             exec.each_lane([&](Lane lane) {
               FP4PA_UNROLL
               for (int v = 0; v < 4; ++v) part[lane][v] = 0.0f;
             });
-            multiply_block(exec, [&](Lane lane) -> auto& { return part[lane]; }, [&](Lane lane) -> auto& { return a[lane][m]; }, b);
+            multiply_block(
+                exec, [&](Lane lane) -> auto& { return part[lane]; }, [&](Lane lane) -> auto& { return a[lane][m]; }, b);
             exec.each_lane([&](Lane lane) {
               FP4PA_UNROLL
               for (int v = 0; v < 4; ++v) {
@@ -116,7 +119,8 @@ struct GemmDecodeShim {
   FP4PA_FN static void multiply_block(E& exec, D&& d, Words&& a, const PerLane<std::uint32_t[kParts][kPartWords]>& b) {
     FP4PA_UNROLL
     for (int i = 0; i < kParts; ++i) {
-      exec.template multiply<Atom>(d, [&](Lane lane) -> auto& { return a(lane)[i]; }, [&](Lane lane) -> auto& { return b[lane][i]; });
+      exec.template multiply<Atom>(
+          d, [&](Lane lane) -> auto& { return a(lane)[i]; }, [&](Lane lane) -> auto& { return b[lane][i]; });
     }
   }
 

@@ -86,7 +86,8 @@ TEST_CASE("gfx950 gemm: planted faults are found") {
   using Kind = Fault::Kind;
   const Fault of_all[] = {{Kind::kSwappedC, 0},     {Kind::kTransposedC, 0},  {Kind::kCopyWait, 0},       {Kind::kCopyWait, 4},
                           {Kind::kBlockBarrier, 1}, {Kind::kBlockBarrier, 4}, {Kind::kBlockBarrierOne, 3}};
-  const Fault of_scaled[] = {{Kind::kSwappedScaleA, 0}, {Kind::kSwappedScaleB, 0}, {Kind::kWrongByteA, 0}, {Kind::kWrongByteB, 0}};
+  const Fault of_scaled[] = {
+      {Kind::kSwappedScaleA, 0}, {Kind::kSwappedScaleB, 0}, {Kind::kWrongByteA, 0}, {Kind::kWrongByteB, 0}};
   const auto check = [](const EmulatedGemm& mutant, const Fault& fault) {
     CAPTURE(std::string(mutant.name));
     CAPTURE(static_cast<int>(fault.kind));

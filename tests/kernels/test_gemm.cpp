@@ -28,7 +28,9 @@ TEST_CASE("gemm kernels: weights are quantised to the CPU's bits") {
             OwnedWeight got(format, layout, kRows, cols, kBatch);
             const bool finds_globals = format == BlockFormat::kNvfp4 && !calibrated;
             if (format == BlockFormat::kNvfp4) want.config.global_scale = got.config.global_scale = 0.003f;
-            const auto globals = [&](OwnedWeight& of) { return finds_globals ? reinterpret_cast<float*>(of.globals.data()) : nullptr; };
+            const auto globals = [&](OwnedWeight& of) {
+              return finds_globals ? reinterpret_cast<float*>(of.globals.data()) : nullptr;
+            };
             REQUIRE(fp4_quantize_weight(want.config, w.memory.data(), dtype, kRows, cols, kBatch, want.codes.data(),
                                         want.scales.data(), globals(want), &want.view, ExecDesc{"cpu-scalar"}) == Status::kOk);
             const api::WeightRequest request{got.config, w.memory.data(), dtype, kRows, cols, kBatch,
