@@ -22,7 +22,7 @@
 #endif
 
 // A function of <cmath> by its C name; see core/math.hpp, which alone uses these. A program may bring its own, for results with
-// the same bits on the host and on a device (tests/gpu/sm120).
+// the same bits on the host and on a device (tests/gpu).
 #if defined(FP4PA_MATH)
 #define FP4PA_DEVICE_HAS_LIBM 0
 #elif defined(__HIP__)

@@ -19,7 +19,7 @@ Sm120Setup sm120_setup;
 
 namespace {
 
-constexpr int kWorkers = 5;  // blocks of a grid: few, so that each has several items and units are divided
+constexpr int kWorkers = 9;  // blocks of a grid: few, so that some have several items; and units are divided
 
 /// The merge kernel's work, on the host for both: what it computes is not SM120's.
 void merge(const core::AttentionParams& p, const core::WorkList& list) {

@@ -20,13 +20,15 @@ using namespace fp4pa;
 using gpu_test::sm120_setup;
 using Where = gpu_test::Sm120Setup::Where;
 
-/// A configuration of the grid for an instance, short: a product in software takes thousands of cycles.
+/// A configuration of the grid for an instance, short: a product in software takes tens of thousands of cycles.
 grid::Case short_case(int instance, int seed) {
   constexpr std::int32_t kMostKeys = 200;
+  constexpr std::int32_t kMostBlocks = 2;  // of query rows
   const core::SimtConfig& shape = sm120::kInstances[instance];
   grid::Case c = grid::at_instance(grid::draw(static_cast<std::uint64_t>(700000 + 1000 * instance + seed)), shape,
                                    simt::rows_of(shape));
   c.backend = "cuda";
+  for (std::int32_t& q : c.q_lens) q = std::min(q, std::max(1, kMostBlocks * simt::rows_of(shape) / c.group_heads));
   for (std::int32_t& length : c.kv_lens) length = std::min(length, kMostKeys);
   // Of the keys, some for every query token.
   for (std::size_t b = 0; b < c.kv_lens.size(); ++b) c.kv_lens[b] = std::max(c.kv_lens[b], c.q_lens[b] + 1);
