@@ -1,4 +1,4 @@
-# The test "isa_gates": the machine code of the attention kernels in this build against perf/isa_gates.json. Skipped where the
+# The test "isa_gates": the machine code of the kernels in this build against perf/isa_gates.json. Skipped where the
 # tools that read it are missing.
 if(NOT FP4PA_BUILD_CUDA AND NOT FP4PA_BUILD_HIP)
   return()

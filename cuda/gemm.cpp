@@ -1,34 +1,20 @@
 // Launching a matrix product: X is prepared if it has to be, then one kernel computes the whole.
-//
-// The workspace: prepared X, f16 [batch * m, K to 128] | its rows' factors [batch * m] | magnitudes [batch] | multipliers [batch]
 #include "cuda/gemm.hpp"
 
+#include <algorithm>
 #include <atomic>
 
 #include "api/error.hpp"
+#include "api/gemm_params.hpp"
 #include "core/gemm/weight.hpp"
 #include "cuda/device.hpp"
 #include "cuda/gemm_kernels.hpp"
+#include "cuda/gemm_native.hpp"
 
 namespace fp4pa::cuda {
 namespace {
 
 [[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-struct Workspace {
-  std::int64_t x_cols, inverse, amax, globals, bytes;
-
-  static Workspace of(const LinearArgs& a) {
-    const auto aligned = [](std::int64_t n) { return ceil_div(n, 256) * 256; };
-    Workspace w{};
-    w.x_cols = ceil_div(a.weight.cols, sm80::kGemmStage) * sm80::kGemmStage;
-    w.inverse = aligned(a.batch * a.m * w.x_cols * 2);
-    w.amax = w.inverse + aligned(a.batch * a.m * 4);
-    w.globals = w.amax + aligned(a.batch * 4);
-    w.bytes = w.globals + aligned(a.batch * 4);
-    return w;
-  }
-};
 
 struct Tiling {
   int x_tiles;  // eights of rows of X
@@ -123,40 +109,22 @@ void choose_splits(Tiling& t, bool nvfp4, std::int64_t batch, const void* functi
 
 }  // namespace
 
-Status quantize_weight(const api::WeightRequest& r, const ExecDesc& exec) noexcept {
-  auto* const stream = static_cast<cudaStream_t>(exec.stream);
-  const core::WeightLayout layout{r.config.format, r.config.scale_layout, r.rows, r.cols};
-  if (r.global_scales != nullptr) {
-    auto* const bits = reinterpret_cast<std::uint32_t*>(r.global_scales);
-    const Status s = check(launch_amax(r.w, r.dtype, r.rows * r.cols, r.batch, bits, stream), "launching amax");
-    if (s != Status::kOk) return s;
-    if (const Status g = check(launch_globals(r.global_scales, r.batch, stream), "launching globals"); g != Status::kOk) return g;
-  }
-  if (layout.scale_layout == ScaleLayout::kBlocked) {
-    const auto bytes = static_cast<std::size_t>(r.batch * layout.scale_bytes());
-    const Status s = check(cudaMemsetAsync(r.scales, 0, bytes, stream), "clearing the scales' padding");
-    if (s != Status::kOk) return s;
-  }
-  const WeightArgs args{r.config, r.w, r.dtype, r.rows, r.cols, r.batch, static_cast<std::uint8_t*>(r.codes),
-                        static_cast<std::uint8_t*>(r.scales), r.global_scales, nullptr};
-  return check(launch_quantize_weight(args, stream), "launching quantize_weight");
-}
-
 Status linear_workspace(const LinearArgs& args, const ExecDesc&, std::size_t* bytes) noexcept {
-  *bytes = static_cast<std::size_t>(Workspace::of(args).bytes);
+  *bytes = static_cast<std::size_t>(std::max(api::PreparedX::of(args).bytes, api::QuantisedX::of(args).bytes));
   return Status::kOk;
 }
 
 Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
+  if (is_native(a, device)) return linear_native(a, exec);
   auto* const stream = static_cast<cudaStream_t>(exec.stream);
   const Fp4Weight& weight = a.weight;
   const core::WeightLayout layout{weight.format, weight.scale_layout, weight.rows, weight.cols};
   const bool nvfp4 = weight.format == BlockFormat::kNvfp4;
   const bool quantise = a.activations == ActivationForm::kFp4;
   Tiling t = tiling_of(a, device);
-  const Workspace w = Workspace::of(a);
+  const api::PreparedX prepared = api::PreparedX::of(a);
   auto* const memory = static_cast<std::uint8_t*>(a.workspace);
 
   // f16 rows that cp.async can take are multiplied where they lie.
@@ -176,24 +144,12 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
     p.x_row = weight.cols;
     p.x_cols = static_cast<std::int32_t>(weight.cols);
   } else {
-    PrepareArgs prepare{a.x, a.x_dtype, a.m, a.batch, weight.cols, quantise, weight.format, a.scale_mode, a.nvfp4_scale,
-                        a.x_global_scale, nullptr, reinterpret_cast<std::uint16_t*>(memory), w.x_cols,
-                        reinterpret_cast<float*>(memory + w.inverse), nullptr};
-    if (quantise && nvfp4) {
-      prepare.globals = reinterpret_cast<float*>(memory + w.globals);
-      if (a.x_global_scale == 0.0f) {
-        auto* const amax = reinterpret_cast<std::uint32_t*>(memory + w.amax);
-        const Status s = check(launch_amax(a.x, a.x_dtype, a.m * weight.cols, a.batch, amax, stream), "launching amax");
-        if (s != Status::kOk) return s;
-        prepare.amax = amax;
-      }
-    }
-    if (const Status s = check(launch_prepare(prepare, stream), "preparing x"); s != Status::kOk) return s;
-    p.x = prepare.out;
-    p.x_row = w.x_cols;
-    p.x_cols = static_cast<std::int32_t>(w.x_cols);
-    p.x_inverse = prepare.inverse;
-    p.x_globals = prepare.globals;
+    if (const Status s = prepare_x(a, prepared, exec); s != Status::kOk) return s;
+    p.x = reinterpret_cast<const std::uint16_t*>(memory);
+    p.x_row = prepared.cols;
+    p.x_cols = static_cast<std::int32_t>(prepared.cols);
+    p.x_inverse = reinterpret_cast<const float*>(memory + prepared.inverse);
+    p.x_globals = prepared.has_globals ? reinterpret_cast<const float*>(memory + prepared.globals) : nullptr;
   }
   p.codes = static_cast<const std::uint8_t*>(weight.codes);
   p.scales = static_cast<const std::uint8_t*>(weight.scales);

@@ -30,6 +30,7 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 2, 2),
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 32),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 128, 1, 4, 2, 2),
+    instance::decode(KvKind::kMxfp8, KvKind::kMxfp8, 128, 1, 4, 1, 2),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 

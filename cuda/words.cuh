@@ -20,6 +20,8 @@ inline constexpr int kLanes = 32;
 [[nodiscard]] __device__ inline int thread_id() { return static_cast<int>(threadIdx.x); }
 [[nodiscard]] __device__ inline int block_id() { return static_cast<int>(blockIdx.x); }
 [[nodiscard]] __device__ inline int block_id_y() { return static_cast<int>(blockIdx.y); }
+/// Of all threads of the grid.
+__device__ inline void atomic_max(std::uint32_t* at, std::uint32_t value) { atomicMax(at, value); }
 __device__ inline void sync_warp() { __syncwarp(); }
 __device__ inline void sync_block() { __syncthreads(); }
 

@@ -3,6 +3,7 @@
 
 #include "hip/attention.hpp"
 #include "hip/device.hpp"
+#include "hip/gemm.hpp"
 #include "kernels/cache_ops.hpp"
 #include "kernels/dense_ops.hpp"
 
@@ -26,6 +27,9 @@ const Backend kHipBackend{
     .dequantize = hip::dequantize,
     .merge_states = hip::merge_states,
     .dense = &kDenseOps,
+    .quantize_weight = hip::quantize_weight,
+    .linear_workspace = hip::linear_workspace,
+    .linear = hip::linear,
 };
 
 }  // namespace fp4pa::api

@@ -29,6 +29,10 @@ inline constexpr int kLanes = 64;
 [[nodiscard]] FP4PA_DEVICE inline int thread_id() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
 [[nodiscard]] FP4PA_DEVICE inline int block_id() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }
 [[nodiscard]] FP4PA_DEVICE inline int block_id_y() { return static_cast<int>(__builtin_amdgcn_workgroup_id_y()); }
+/// Of all threads of the grid.
+FP4PA_DEVICE inline void atomic_max(std::uint32_t* at, std::uint32_t value) {
+  __hip_atomic_fetch_max(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 
 /// A wave's accesses to LDS are executed in order; what is left is to keep the compiler from moving them.
 FP4PA_DEVICE inline void sync_warp() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Gates on the compiled machine code of the attention kernels.
+"""Gates on the compiled machine code of the attention kernels and of the matrix products.
 
-What cannot be run here can still be read: for every attention kernel in a build folder, of every architecture that was
+What cannot be run here can still be read: for every such kernel in a build folder, of every architecture that was
 built, this reads registers, spills, local (scratch) memory, shared memory (LDS), occupancy, and of the inner loop the
 matrix instructions by mnemonic, all other instructions per matrix instruction, and the widths of its loads. Numbers are
 kept in a table with a reason beside each row, and a change is an error until the table is changed with it.
@@ -302,7 +302,7 @@ def sass_functions(text):
 
 
 def read_nvidia(path, tools):
-    """Yields (architecture, numbers) of the attention kernel of each architecture in an object file."""
+    """Yields (architecture, function, numbers) of the kernels of each architecture in an object file."""
     environment = dict(os.environ, PATH=tools + os.pathsep + os.environ.get("PATH", ""))
     dump = os.path.join(tools, "cuobjdump")
     usage, threads, arch, name = {}, {}, None, None
@@ -328,10 +328,10 @@ def read_nvidia(path, tools):
             threads[arch, section], pending = x * y * z, False
     for arch, functions in sass_functions(output_of(dump, "-sass", path, env=environment)).items():
         for function, code in functions.items():
-            if "attend" not in function or (arch, function) not in usage:
+            if (arch, function) not in usage or not any(is_matrix(i.mnemonic) for i in code):
                 continue
             use = usage[arch, function]
-            yield arch, {
+            yield arch, function, {
                 "threads": threads.get((arch, function)),
                 "registers": use["REG"],
                 "spill": sum(bool(re.match(r"(LDL|STL)\b", i.mnemonic)) for i in code),
@@ -392,9 +392,9 @@ def read_code_object(arch, path):
             code.append(Instruction(int(found[3], 16), mnemonic, where, found[1] in ("s_branch", "s_endpgm", "s_setpc_b64")))
     for name, meta in kernels.items():
         code = functions.get(name, [])
-        if "attend" not in name or not any(is_matrix(i.mnemonic) for i in code):  # empty where the chip lacks the atom
+        if not any(is_matrix(i.mnemonic) for i in code):  # empty where the chip lacks the atom
             continue
-        yield arch, {
+        yield arch, name, {
             "threads": int(meta["max_flat_workgroup_size"]),
             "registers": int(meta["vgpr_count"]),  # with the accumulation registers behind them
             "scalar_registers": int(meta["sgpr_count"]),
@@ -434,12 +434,30 @@ def source_row(build, path):
     fail(f"no generated source names the row of {path}; it would say 'Row N of <list>.hpp'")
 
 
+def gemm_name(function):
+    """A matrix product's kernel as its template arguments have it: gemm_native(Nvfp4, 64)."""
+    found = re.search(r"4gemmILb([01])ELi(\d+)ELb([01])E", function)  # cuda/gemm.cu
+    if found:
+        return f"gemm({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 * int(found[2])}, {('as it is', 'paired')[int(found[3])]})"
+    found = re.search(r"11gemm_nativeILb([01])ELi(\d+)E", function)  # cuda/gemm_native.cu
+    if found:
+        return f"gemm_native({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 * int(found[2])})"
+    found = re.search(r"4gemmILNS\w*8GemmPathE(\d)ELi(\d+)E", function)  # hip/gemm.hip
+    if found:
+        return f"{('gemm_native(Mxfp4', 'gemm(Mxfp4', 'gemm(Nvfp4')[int(found[1])]}, {16 * int(found[2])})"
+    fail(f"no name is known for the matrix product {function}")
+
+
 def collect(build, given_tools):
     """{architecture: {instance: numbers}} of everything that was built."""
     if not os.path.isdir(build):
         fail(f"{build} is no folder; build first, for example: cmake --preset all && cmake --build --preset all")
-    nvidia = glob.glob(os.path.join(glob.escape(build), "**", "attend*.cu.o"), recursive=True)
-    amd = glob.glob(os.path.join(glob.escape(build), "**", "attend*.hipfb"), recursive=True)
+    def objects(ending):
+        return [path for name in ("attend*", "gemm", "gemm_native")
+                for path in glob.glob(os.path.join(glob.escape(build), "**", name + ending), recursive=True)]
+
+    nvidia = objects(".cu.o")
+    amd = objects(".hipfb")
     tools = cuda_tools(given_tools) if nvidia else None
     shared = {}
     if os.path.exists(os.path.join(build, "isa_shared.json")):
@@ -448,10 +466,12 @@ def collect(build, given_tools):
     table = collections.defaultdict(dict)
     for paths, read in ((nvidia, read_nvidia), (amd, read_amd)):
         for path in sorted(paths):
-            list_file, name = source_row(build, path)
-            for arch, numbers in read(path, tools):
-                finish(family(arch), numbers, shared.get(list_file, {}).get(name))
-                table[family(arch)][name] = numbers
+            is_gemm = os.path.basename(path).startswith("gemm")
+            list_file, name = (None, None) if is_gemm else source_row(build, path)
+            for arch, function, numbers in read(path, tools):
+                row = gemm_name(function) if is_gemm else name
+                finish(family(arch), numbers, shared.get(list_file, {}).get(row))
+                table[family(arch)][row] = numbers
     return table
 
 

@@ -67,6 +67,27 @@ KERNELS = [
 ]
 
 
+class Product:
+    """A matrix product's kernel. `rows`: of X a block; `x_bytes`: of each in shared memory, a stage of 128 columns; `warps`, and
+    `w_rows` of W a block."""
+
+    def __init__(self, title, arch, instance, fmt, rows, x_bytes, warps, w_rows):
+        self.title, self.arch, self.instance, self.fmt, self.rows = title, arch, instance, fmt, rows
+        self.x_bytes, self.warps, self.w_rows = x_bytes, warps, w_rows
+
+
+PRODUCTS = [
+    Product("W4A4, native", "sm_120", "gemm_native(Mxfp4, 8)", "mxfp4", 8, 64, 2, 64),
+    Product("W4A4, native", "sm_120", "gemm_native(Mxfp4, 64)", "mxfp4", 64, 64, 4, 128),
+    Product("W4A4, native", "sm_120", "gemm_native(Nvfp4, 8)", "nvfp4", 8, 64, 2, 64),
+    Product("W4A4, native", "sm_120", "gemm_native(Nvfp4, 64)", "nvfp4", 64, 64, 4, 128),
+    Product("W4A4, native", "gfx950", "gemm_native(Mxfp4, 16)", "mxfp4", 16, 64, 2, 32),
+    Product("W4A4, native", "gfx950", "gemm_native(Mxfp4, 64)", "mxfp4", 64, 64, 4, 128),
+    Product("W decoded", "gfx950", "gemm(Nvfp4, 16)", "nvfp4", 16, 256, 2, 32),
+    Product("W decoded", "gfx950", "gemm(Nvfp4, 64)", "nvfp4", 64, 256, 4, 128),
+]
+
+
 def matrix_clocks(device, mnemonic):
     """Clocks of a multiprocessor's matrix cores for one instruction."""
     for pattern, flop, kind in ((r"HMMA\.16816", 4096, "f16"), (r"QMMA\.SF\.16832", 8192, "f8f6f4"), (r"OMMA\.SF\.16864", 16384, "f4"),
@@ -90,6 +111,44 @@ def tile(device, kernel, gates):
     # Every warp runs the loop once for the tile.
     clocks["issue"] = row["loop_instructions"] * kernel.warps / device.issue
     return size, clocks
+
+
+def product_stage(device, product, gates):
+    """Clocks of one multiprocessor for a stage of one block, by resource."""
+    row = gates[product.arch][product.instance]
+    codes = product.w_rows * 64
+    scales = product.w_rows * (4 if product.fmt == "mxfp4" else 8)
+    x = product.rows * product.x_bytes
+    clocks = {
+        "memory": (codes + scales) / device.bytes_per_clock,  # X is other blocks', too, and in the second-level cache
+        "matrix": sum(n * product.warps * matrix_clocks(device, m) for m, n in row["matrix"].items()),
+        # Written once; W read by the warp that owns its rows, X by all.
+        "shared": (2 * codes + (1 + product.warps) * x) / device.shared,
+        "issue": row["loop_instructions"] * product.warps / device.issue,
+    }
+    return codes + scales, clocks
+
+
+def print_products(device, gates):
+    print("| product | format | rows of X | bytes | memory | matrix | shared | issue | rules | share |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for product in PRODUCTS:
+        if product.arch != device.arch:
+            continue
+        if product.instance not in gates.get(product.arch, {}):
+            print(f"| {product.title} | {product.fmt} | not in perf/isa_gates.json: {product.instance} |")
+            continue
+        size, clocks = product_stage(device, product, gates)
+        known = dict(clocks)
+        # With many rows other blocks find W in the second-level cache.
+        bar = "matrix" if product.rows > 16 else "memory"
+        if bar == "matrix":
+            del known["memory"]
+        rules = max(known, key=known.get)
+        cells = [f"{clocks[k]:.0f}" for k in ("memory", "matrix", "shared", "issue")]
+        print(f"| {product.title} | {product.fmt} | {product.rows} | {size} | " + " | ".join(cells) +
+              f" | {rules} | {100 * clocks[bar] / known[rules]:.0f} % of {bar} |")
+    print()
 
 
 def main():
@@ -117,6 +176,8 @@ def main():
             print(f"| {kernel.title} | {kernel.fmt} | {kernel.keys} x {kernel.rows} | {size} | " + " | ".join(cells) +
                   f" | {rules} | {share:.0f} % of {bar} |")
         print()
+        if any(product.arch == device.arch for product in PRODUCTS):
+            print_products(device, gates)
 
 
 if __name__ == "__main__":

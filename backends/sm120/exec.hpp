@@ -16,6 +16,10 @@ struct InstructionOf<MmaMxf8f6f4M16N8K32<A, B>> {
   using Type = MmaMxf8f6f4M16N8K32Instruction<A, B>;
 };
 template <>
+struct InstructionOf<MmaMxf4M16N8K64> {
+  using Type = MmaMxf4M16N8K64Instruction;
+};
+template <>
 struct InstructionOf<MmaMxf4nvf4Ue4m3M16N8K64> {
   using Type = MmaMxf4nvf4Ue4m3M16N8K64Instruction;
 };

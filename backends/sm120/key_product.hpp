@@ -7,6 +7,7 @@
 //   MXFP4, per token   32 dims, one chunk. Nibbles spread into byte containers: of A's registers the lower half of k are the
 //                      even dims, the upper half the odd ones; the query lies in the same order (query.hpp). That depth is
 //                      one scale block.
+//   MXFP8              32 dims, two chunks. A's registers are the words themselves, and that depth is one scale block.
 //   NVFP4              64 dims, two chunks. A's registers are the words themselves, in their natural order.
 //
 // Scales go from shared memory to the instruction in the words that they are stored in: of each 32 keys a lane loads the
@@ -31,7 +32,7 @@ struct NativeKeyProduct {
   template <class T>
   using PerLane = typename E::template PerLane<T>;
   static constexpr int kRowTiles = kConfig.row_tiles;
-  static constexpr int kChunks = Form::kDepth / 32;
+  static constexpr int kChunks = Form::kChunks;
 
   template <class Stream, class Query, class Scores>
   FP4PA_FN static void multiply(E& exec, const Stream& stream, const PerLane<Query>& query, int terms, Scores& scores) {
@@ -72,8 +73,8 @@ struct NativeKeyProduct {
         for (int octet = 0; octet < 4; ++octet) {
           const std::uint32_t word = words[lane][0][octet];
           auto& tile = a[lane][octet / 2];
-          tile[octet % 2] = Form::kPacked ? word : even_containers(word);
-          tile[2 + octet % 2] = Form::kPacked ? words[lane][kChunks - 1][octet] : odd_containers(word);
+          tile[octet % 2] = Form::kAsTheyLie ? word : even_containers(word);
+          tile[2 + octet % 2] = Form::kAsTheyLie ? words[lane][kChunks - 1][octet] : odd_containers(word);
         }
       });
       FP4PA_UNROLL

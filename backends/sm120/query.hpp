@@ -1,6 +1,6 @@
 // A query for keys that enter the matrix core as they lie in the cache.
 //
-// The instruction wants E4M3 (MXFP4 keys) or E2M1 (NVFP4 keys) with a scale per group of dims. One such operand would be a
+// The instruction wants E4M3 (MXFP4 and MXFP8 keys) or E2M1 (NVFP4 keys) with a scale per group of dims. One such operand would be a
 // coarse query; but a sum of operands is as good as one wishes, for the price of one more instruction each, and nothing
 // of the keys is read or moved again. Each term is what the terms before it left over, with scales of its own:
 //
@@ -27,8 +27,12 @@ using core::KvKind;
 template <KvKind kKind, int kHeadDim>
 struct KeyForm {
   static constexpr bool kPacked = kKind == KvKind::kNvfp4;  // E2M1 in nibbles against E2M1; else in bytes against E4M3
-  using Atom = std::conditional_t<kPacked, MmaMxf4nvf4Ue4m3M16N8K64, MmaMxf8f6f4M16N8K32<core::E2M1, core::E4M3>>;
+  static constexpr bool kBytes = core::is_e4m3(kKind);      // bytes in the cache, too
+  static constexpr bool kAsTheyLie = kPacked || kBytes;     // words of keys are registers of A; else nibbles spread into bytes
+  using Atom = std::conditional_t<kPacked, MmaMxf4nvf4Ue4m3M16N8K64,
+                                  MmaMxf8f6f4M16N8K32<std::conditional_t<kBytes, core::E4M3, core::E2M1>, core::E4M3>>;
   static constexpr int kDepth = Atom::kK;
+  static constexpr int kChunks = kDepth / (kBytes ? 16 : 32);  // of a row and step
   static constexpr int kSteps = kHeadDim / kDepth;
   static constexpr int kGroup = Atom::kScaleGroup;  // dims of a query's scale
   static constexpr int kGroups = kHeadDim / kGroup;
@@ -123,8 +127,9 @@ FP4PA_FN void store_native_quads(E& exec, std::uint32_t query, int row, int base
     exec.each_lane([&](Lane lane) {
       const int dim = base + 4 * lane.id;
       if (dim >= head_dim) return;
-      const int t = dim % 32 / 8;
-      const int upper = dim % 8 / 4;  // of the eight dims that a lane of B takes from 32
+      // A lane of B has four neighbouring dims of either half of 32 bytes, or eight neighbouring nibbles.
+      const int t = Form::kBytes ? dim % 16 / 4 : dim % 32 / 8;
+      const int upper = Form::kBytes ? dim % 32 / 16 : dim % 8 / 4;
       QueryTerm q{{0, 0, 0, 0}, 0};
       if (term < terms) {
         if constexpr (Form::kPacked) {
@@ -133,8 +138,12 @@ FP4PA_FN void store_native_quads(E& exec, std::uint32_t query, int row, int base
           q = round_to_e4m3(x[lane], amax[lane]);
         }
       }
-      const std::uint32_t at = query + Layout::code(tile, term, dim / Form::kDepth, 4 * column + t) + 2 * upper;
-      if constexpr (Form::kPacked) {
+      const std::uint32_t codes = query + Layout::code(tile, term, dim / Form::kDepth, 4 * column + t);
+      const std::uint32_t at = codes + 2 * upper;
+      if constexpr (Form::kBytes) {
+        exec.template store_shared<std::uint32_t>(lane, codes + 4 * upper,
+                                                  q.code[0] | q.code[1] << 8 | q.code[2] << 16 | q.code[3] << 24);
+      } else if constexpr (Form::kPacked) {
         const std::uint32_t nibbles = q.code[0] | q.code[1] << 4 | q.code[2] << 8 | q.code[3] << 12;
         exec.template store_shared<std::uint16_t>(lane, at + 4 * (dim % 64 / 32), static_cast<std::uint16_t>(nibbles));
       } else {

@@ -1,7 +1,7 @@
 // SM120 and SM121 as a shim of the SIMT back end: products in which FP4 enters the matrix core as it lies in the cache and
 // the hardware applies the block scales. Both have a decoding twin in backends/sm80, which runs here too.
 //
-//   K   MXFP4, a scale per token, NVFP4          native: E4M3 or E2M1 query in two to four terms (query.hpp)
+//   K   MXFP4, a scale per token, NVFP4, MXFP8   native: E4M3 or E2M1 query in two to four terms (query.hpp)
 //   V   MXFP4 along tokens                       native: E4M3 P in two terms (value_product.hpp)
 //   V   NVFP4 along tokens                       native: E2M1 P in four terms (packed_value_product.hpp)
 //   V   otherwise                                policy: sm_80's product, decoded in registers and exact as there. The hardware
@@ -41,7 +41,7 @@ inline constexpr Terms kAllTerms{4, 4};
 /// V's products that no hardware scale expresses go to the decoding product.
 [[nodiscard]] FP4PA_FN constexpr bool native_value(KvKind kind) { return core::along_tokens(kind); }
 [[nodiscard]] FP4PA_FN constexpr bool native_key(KvKind kind) {
-  return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken || kind == KvKind::kNvfp4;
+  return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken || kind == KvKind::kNvfp4 || kind == KvKind::kMxfp8;
 }
 
 template <core::SimtConfig kShape, class Executor, Terms kOperandTerms = kAllTerms>

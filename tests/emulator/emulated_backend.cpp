@@ -7,8 +7,10 @@
 #include "backends/cpu/attention.hpp"
 #include "backends/cpu/cache_ops.hpp"
 #include "backends/cpu/dense.hpp"
+#include "backends/cpu/gemm.hpp"
 #include "core/attention/merge_partials.hpp"
 #include "core/paging/plain_row.hpp"
+#include "tests/emulator/emulated_gemm.hpp"
 #include "tests/emulator/sm80_instances.hpp"
 
 namespace fp4pa {
@@ -107,6 +109,9 @@ const Backend kEmulatedBackend{.name = "cuda",
                                .quantize = nullptr,
                                .dequantize = nullptr,
                                .merge_states = nullptr,
-                               .dense = &cpu::kDenseOps};
+                               .dense = &cpu::kDenseOps,
+                               .quantize_weight = cpu::quantize_weight,
+                               .linear_workspace = emulator_test::gemm_workspace,
+                               .linear = emulator_test::gemm};
 }
 }  // namespace fp4pa

@@ -6,6 +6,7 @@
 #include "kernels/cache_two_tier.hpp"
 #include "kernels/check.hpp"
 #include "kernels/finding.hpp"
+#include "kernels/gemm_quantize.hpp"
 #include "kernels/merge.hpp"
 #include "kernels/quantize.hpp"
 #include "kernels/schedule.hpp"
@@ -25,10 +26,12 @@ const OnHost FP4PA_TEST_TABLE{
                 .copy_pages = gpu::copy_pages,
                 .quantize = gpu::quantize,
                 .dequantize = gpu::dequantize,
-                .merge_states = gpu::merge_states},
+                .merge_states = gpu::merge_states,
+                .quantize_weight = gpu::quantize_weight},
     .schedule = [](const core::WorkList& list) { gpu::launch_schedule(list, nullptr); },
     .merge = [](const core::AttentionParams& params,
                 const core::WorkList& list) { gpu::launch_merge({params, list, {}, 0}, nullptr); },
+    .prepare_x = gpu::prepare_x,
     .check =
         [](const AttentionConfig& c, const core::AttentionParams& params) {
           gpu::Finding found{-1, -1, -1};

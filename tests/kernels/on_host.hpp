@@ -2,17 +2,19 @@
 #pragma once
 
 #include "api/backend.hpp"
+#include "api/gemm_params.hpp"
 #include "core/attention/params.hpp"
 #include "core/schedule/work.hpp"
 
 namespace fp4pa::kernels_test {
 
 struct OnHost {
-  /// The cache operations; no plan and no run.
+  /// The cache operations and quantize_weight; no plan and no run.
   api::Backend backend;
   // The launches around the attention's.
   void (*schedule)(const core::WorkList& list);
   void (*merge)(const core::AttentionParams& params, const core::WorkList& list);
+  Status (*prepare_x)(const LinearArgs& args, const api::PreparedX& to, const ExecDesc& exec) noexcept;
   /// The Status that validation would end with, kOk or what it found.
   Status (*check)(const AttentionConfig& config, const core::AttentionParams& params);
 };

@@ -35,6 +35,7 @@ inline std::vector<std::uint64_t> dynamic_shared;
 inline int thread_id() { return kernels_test::thread_id(); }
 inline int block_id() { return current_block.x; }
 inline int block_id_y() { return current_block.y; }
+inline void atomic_max(std::uint32_t* at, std::uint32_t value) { *at = value > *at ? value : *at; }
 inline void sync_warp() { kernels_test::sync_warp(); }
 inline void sync_block() { kernels_test::sync_block(); }
 

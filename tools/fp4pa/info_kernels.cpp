@@ -32,7 +32,7 @@ std::string shared_bytes(const ordered_json& row) {
 void print_kernels(bool json) {
   const ordered_json gates = ordered_json::parse(kIsaGates);
   if (json) return print_json(gates);
-  fmt::print("The attention kernels' machine code as the gates of this version have it (perf/isa_gates.json).\n"
+  fmt::print("The kernels' machine code as the gates of this version have it (perf/isa_gates.json).\n"
              "loop: instructions of the inner loop, rarely taken ways through it counted as well; others: of them per matrix\n"
              "instruction; warps: resident on a multiprocessor or compute unit; +?: and dynamic shared memory, not counted.\n");
   for (const auto& [architecture, rows] : gates.items()) {

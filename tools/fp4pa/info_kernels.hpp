@@ -1,4 +1,4 @@
-// `fp4pa info --kernels`: what the compiled attention kernels are made of, by the table that the gates check.
+// `fp4pa info --kernels`: what the compiled kernels are made of, by the table that the gates check.
 #pragma once
 
 namespace fp4pa::tool {

@@ -1,0 +1,27 @@
+// X in f16 for the products that decode W: rows times a power of two, columns in the order in which W's codes are decoded.
+#pragma once
+
+#include <cstdint>
+
+#include "core/formats/elements.hpp"
+#include "core/formats/half.hpp"
+#include "core/macros.hpp"
+
+namespace fp4pa::core {
+
+/// The power of two that puts a row's largest finite element between 2^13 and 2^14, where f16's smallest number is 2^-37 of it.
+FP4PA_FN constexpr float row_scale(float amax) {
+  if (!(amax > 0.0f)) return 1.0f;
+  const int exponent = 13 - (static_cast<int>(float_bits(amax) >> 23) - 127);
+  return exp2_exact(exponent < -126 ? -126 : exponent > 126 ? 126 : exponent);
+}
+
+/// Eight columns times `scale` to f16, column c beside c + 4.
+FP4PA_FN void pair_columns(const float* x, float scale, std::uint32_t (&out)[4]) {
+  FP4PA_UNROLL
+  for (int p = 0; p < 4; ++p) {
+    out[p] = std::uint32_t{f32_to_f16(x[p] * scale)} | std::uint32_t{f32_to_f16(x[p + 4] * scale)} << 16;
+  }
+}
+
+}  // namespace fp4pa::core

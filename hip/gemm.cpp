@@ -1,0 +1,79 @@
+// Launching a matrix product: X is quantised or prepared in f16, then one kernel computes the whole.
+#include "hip/gemm.hpp"
+
+#include <algorithm>
+
+#include "api/gemm_params.hpp"
+#include "hip/gemm_shims.hpp"
+
+namespace fp4pa::hip {
+namespace {
+
+constexpr std::int64_t kStage = 128;  // columns
+
+[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+struct Sizes {
+  int rows, x_rows, threads, shared_bytes;
+};
+template <GemmPath path, int kXTiles>
+constexpr Sizes sizes() {
+  using Block = core::GemmBlock<GemmSizes<path, kXTiles>>;
+  static_assert(Block::kSharedBytes <= 64 * 1024, "gfx942 has no more");
+  return {Block::kRows, Block::kXRows, gemm_threads<path, kXTiles>, Block::kSharedBytes};
+}
+template <GemmPath path>
+constexpr Sizes sizes_for(int x_tiles) {
+  return x_tiles == 1 ? sizes<path, 1>() : x_tiles == 2 ? sizes<path, 2>() : sizes<path, 4>();
+}
+constexpr Sizes sizes_of(GemmPath path, int x_tiles) {
+  // The two ways to decode differ in no size.
+  return path == GemmPath::kNativeMxfp4 ? sizes_for<GemmPath::kNativeMxfp4>(x_tiles) : sizes_for<GemmPath::kDecodeMxfp4>(x_tiles);
+}
+
+[[nodiscard]] GemmPath path_of(const LinearArgs& a, const DeviceProperties& device) {
+  if (a.weight.format == BlockFormat::kNvfp4) return GemmPath::kDecodeNvfp4;
+  const bool native = device.architecture == kGfx950 && a.activations == ActivationForm::kFp4;
+  return native ? GemmPath::kNativeMxfp4 : GemmPath::kDecodeMxfp4;
+}
+
+/// X as codes and scales.
+[[nodiscard]] Status quantise(const LinearArgs& a, const ExecDesc& exec, core::GemmParams* p) {
+  const api::QuantisedX x = api::QuantisedX::of(a);
+  x.put_into(a, p);
+  return quantize_weight(x.request(a), exec);
+}
+
+[[nodiscard]] Status prepare(const LinearArgs& a, const ExecDesc& exec, core::GemmParams* p) {
+  const api::PreparedX x = api::PreparedX::of(a);
+  x.put_into(a, p);
+  return prepare_x(a, x, exec);
+}
+
+}  // namespace
+
+Status linear_workspace(const LinearArgs& args, const ExecDesc&, std::size_t* bytes) noexcept {
+  *bytes = static_cast<std::size_t>(std::max(api::QuantisedX::of(args).bytes, api::PreparedX::of(args).bytes));
+  return Status::kOk;
+}
+
+Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
+  DeviceProperties device{};
+  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  const GemmPath path = path_of(a, device);
+  core::GemmParams p = api::gemm_params(a);
+  const Status s = path == GemmPath::kNativeMxfp4 ? quantise(a, exec, &p) : prepare(a, exec, &p);
+  if (s != Status::kOk) return s;
+
+  const int x_tiles = a.m <= 16 ? 1 : a.m <= 32 ? 2 : 4;
+  const Sizes size = sizes_of(path, x_tiles);
+  p.stages = static_cast<std::int32_t>(ceil_div(a.weight.cols, kStage));
+  p.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, size.rows));
+  const dim3 grid(static_cast<unsigned>(p.row_tiles * ceil_div(a.m, size.x_rows)), static_cast<unsigned>(a.batch));
+  void* arguments[] = {&p};
+  return check(hipLaunchKernel(gemm_function(path, x_tiles), grid, dim3(static_cast<unsigned>(size.threads)), arguments,
+                               static_cast<std::size_t>(size.shared_bytes), static_cast<Stream>(exec.stream)),
+               "launching the matrix product");
+}
+
+}  // namespace fp4pa::hip

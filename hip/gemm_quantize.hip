@@ -1,0 +1,4 @@
+// What surrounds the matrix products, on HIP.
+#include "hip/words.hpp"
+
+#include "kernels/gemm_quantize.hpp"

@@ -1,0 +1,36 @@
+// Which shim computes a product on which path, for the kernels and for those who launch them.
+#pragma once
+
+#include "backends/gfx942/gemm.hpp"
+#include "backends/gfx950/gemm.hpp"
+#include "hip/gemm.hpp"
+
+namespace fp4pa::hip {
+
+template <GemmPath path, int kXTiles, class E, class F16Atom>
+struct GemmShimOf {
+  using Type = gfx942::GemmDecodeShim<path == GemmPath::kDecodeNvfp4, kXTiles, F16Atom, E>;
+};
+template <int kXTiles, class E, class F16Atom>
+struct GemmShimOf<GemmPath::kNativeMxfp4, kXTiles, E, F16Atom> {
+  using Type = gfx950::GemmShim<kXTiles, E>;
+};
+
+/// As much of an Exec as a block's sizes depend on.
+struct SizesOfWave {
+  static constexpr int kLanes = 64;
+  struct Lane {
+    int id;
+  };
+  template <class T>
+  struct PerLane {
+    T value;
+  };
+};
+/// For sizes; those of gfx942's kernels are the same.
+template <GemmPath path, int kXTiles>
+using GemmSizes = typename GemmShimOf<path, kXTiles, SizesOfWave, gfx950::MfmaF32_16x16x32<core::F16>>::Type;
+template <GemmPath path, int kXTiles>
+inline constexpr int gemm_threads = SizesOfWave::kLanes * GemmSizes<path, kXTiles>::kWarps;
+
+}  // namespace fp4pa::hip

@@ -1,0 +1,16 @@
+// What surrounds a matrix product: weights to codes, and X to the f16 rows that the decoding products read. See cache_ops.hpp
+// for FP4PA_GPU.
+#pragma once
+
+#include "api/backend.hpp"
+#include "api/gemm_params.hpp"
+
+namespace fp4pa::FP4PA_GPU {
+
+/// X in f16, for the products that decode W: a power of two for each row, columns in the order of core/gemm/prepare.hpp; for
+/// W4A4 quantised and decoded again.
+[[nodiscard]] Status prepare_x(const LinearArgs& args, const api::PreparedX& to, const ExecDesc& exec) noexcept;
+
+[[nodiscard]] Status quantize_weight(const api::WeightRequest& request, const ExecDesc& exec) noexcept;
+
+}  // namespace fp4pa::FP4PA_GPU

@@ -1,0 +1,41 @@
+// Matrix products on the emulator: in this program, products of back end "cuda" go to the emulated kernel that `current_gemm`
+// names, on the host's memory. What surrounds the kernel, quantising X, is the CPU's.
+#pragma once
+
+#include "api/backend.hpp"
+#include "backends/emulator/block.hpp"
+#include "core/gemm/block.hpp"
+
+namespace fp4pa::emulator_test {
+
+/// One kernel: one block of its grid.
+struct EmulatedGemm {
+  const char* name;
+  BlockFormat format;
+  bool decodes;      // to f16, and takes X prepared in f16; else X is quantised
+  int rows, x_rows;  // of W and X of a block
+  void (*run_block)(const core::GemmParams&, int tile, int batch, int block, const emulator::Watch&);
+};
+
+struct GemmSetup {
+  const EmulatedGemm* kernel = nullptr;  // null: products are refused
+  emulator::Watch watch{};
+};
+extern GemmSetup current_gemm;
+
+template <class Shim>
+void run_gemm_block(const core::GemmParams& p, int tile, int batch, int block, const emulator::Watch& watch) {
+  using Block = core::GemmBlock<Shim>;
+  emulator::run_block<typename Shim::Exec>(watch, block, Shim::kWarps, Block::kSharedBytes,
+                                           [&](auto& exec) { Block(exec, p, tile, batch).run(); });
+}
+
+template <class Shim>
+constexpr EmulatedGemm emulated_gemm(const char* name, BlockFormat format, bool decodes) {
+  return {name, format, decodes, core::GemmBlock<Shim>::kRows, core::GemmBlock<Shim>::kXRows, run_gemm_block<Shim>};
+}
+
+[[nodiscard]] Status gemm_workspace(const LinearArgs& args, const ExecDesc& exec, std::size_t* bytes) noexcept;
+[[nodiscard]] Status gemm(const LinearArgs& args, const ExecDesc& exec) noexcept;
+
+}  // namespace fp4pa::emulator_test
