@@ -1,41 +1,22 @@
-// The attention kernel on SM120's native shim; otherwise as attend_kernel.cuh. Compiled for the 120f family alone.
+// The native attention kernels: rows of sm120::kInstances, for the 120f family.
 #pragma once
 
 #include "backends/sm120/exec.hpp"
 #include "backends/sm120/shim.hpp"
-#include "core/schedule/work.hpp"
-#include "cuda/dependency.cuh"
-#include "cuda/kernels.hpp"
-#include "cuda/notes.cuh"
+#include "cuda/attend_items.cuh"
 #include "cuda/variants.hpp"
 
 namespace fp4pa::cuda {
+
+template <int index>
+using NativeShim = sm120::Shim<sm120::kInstances[index], sm120::WarpExec>;
 
 /// @tparam index  row of sm120::kInstances
 template <int index>
 __global__ void __launch_bounds__(sm120::kInstances[index].warps * 32, sm120::kInstances[index].blocks)
     attend_native(const __grid_constant__ AttendArgs args) {
-  constexpr core::SimtConfig kConfig = sm120::kInstances[index];
   extern __shared__ __align__(128) std::uint8_t shared[];
-  sm120::WarpExec exec(shared);
-  wait_for_previous();
-  allow_dependents();
-  if (threadIdx.x == 0) clear_note(args);
-  core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item, const core::Unit& unit) {
-    const core::RowMap rows(args.params, item);
-    core::SimtTileBackend<sm120::Shim<kConfig, sm120::WarpExec>> backend(exec, args.params, rows, args.layout);
-    core::attend(backend, args.params, item);
-    if (threadIdx.x == 0) leave_note(args, item, unit);
-  });
-}
-
-/// What shared_layout_of() assumes about the back end's sizes.
-template <int index>
-constexpr bool native_sizes_agree() {
-  constexpr core::SimtConfig kConfig = sm120::kInstances[index];
-  using B = core::SimtTileBackend<sm120::Shim<kConfig, sm120::WarpExec>>;
-  return B::kQueries == simt::atom_queries(kConfig) &&
-         B::kResultBytes == (kConfig.head_dim + 2) * kConfig.row_tiles * simt::atom_queries(kConfig) * 4;
+  attend_items<NativeShim<index>>(args, shared);
 }
 
 }  // namespace fp4pa::cuda
@@ -43,9 +24,9 @@ constexpr bool native_sizes_agree() {
 /// Compiles row `index` of sm120::kInstances; see attend_native_instance.cu.in.
 #define FP4PA_INSTANTIATE_ATTEND_NATIVE(index)                                \
   namespace fp4pa::cuda {                                                     \
-  static_assert(native_sizes_agree<index>());                                 \
+  static_assert(sizes_agree<NativeShim<index>>());                            \
   template <>                                                                 \
-  const void* attend_function<kFirstNative + index>() noexcept {              \
+  const void* attend_function<kFirstNative + index>() noexcept {                            \
     return reinterpret_cast<const void*>(&attend_native<index>);              \
   }                                                                           \
   }
