@@ -6,6 +6,7 @@
 #include "core/schedule/work.hpp"
 #include "cuda/dependency.cuh"
 #include "cuda/kernels.hpp"
+#include "cuda/notes.cuh"
 #include "cuda/variants.hpp"
 
 namespace fp4pa::cuda {
@@ -19,16 +20,12 @@ __global__ void __launch_bounds__(sm90::kInstances[index].warps * 32, sm90::kIns
   sm90::WarpExec exec(shared);
   wait_for_previous();
   allow_dependents();
-  if (threadIdx.x == 0) args.notes[blockIdx.x].count = 0;
+  if (threadIdx.x == 0) clear_note(args);
   core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item, const core::Unit& unit) {
     const core::RowMap rows(args.params, item);
     core::SimtTileBackend<sm90::PrefillShim<kConfig, sm90::WarpExec>> backend(exec, args.params, rows, args.layout);
     core::attend(backend, args.params, item);
-    const bool divided = item.partial_slot >= 0 && unit.split == 0 && item.tiles.begin == unit.tiles.begin;
-    if (divided && threadIdx.x == 0) {
-      const core::UnitParts parts(args.list, unit);
-      args.notes[blockIdx.x] = {unit.seq, unit.block, unit.kv_head, parts.begin, parts.last, parts.count};
-    }
+    if (threadIdx.x == 0) leave_note(args, item, unit);
   });
 }
 
