@@ -18,6 +18,7 @@ enum class GlobalScale { kOne, kValue, kPointer, kPerHead };
 struct Case {
   std::uint64_t seed = 0;
   const char* backend = "cpu";
+  fp4pa::MatrixPath matrix_path = fp4pa::MatrixPath::kAuto;
 
   fp4pa::KvFormat k = fp4pa::KvFormat::kMxfp4, v = fp4pa::KvFormat::kMxfp4;
   fp4pa::VScaleAxis v_axis = fp4pa::VScaleAxis::kHeadDim;

@@ -229,6 +229,7 @@ void Call::build_queries() {
   config.batch_invariant = c.batch_invariant;
   config.kv_split_tokens = c.split_tokens;
   config.backend = c.backend;
+  config.matrix_path = c.matrix_path;
   config.num_threads = c.threads;
 }
 
@@ -369,6 +370,7 @@ Outcome run_case(const Case& c, Damage damage, Results* results) {
   const Expected expected = call.reference();
   if (damage != Damage::kNone) call.damage(damage);
   outcome.failure = call.run(&outcome.backend);
+  outcome.config = call.config;
   if (outcome.failure.empty()) call.compare(expected, outcome);
   if (results != nullptr) *results = call.results();
   return outcome;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fp4pa/attention.hpp"
 #include "tests/attention/grid_case.hpp"
 
 namespace grid {
@@ -16,6 +17,7 @@ inline constexpr double kContractLseError = 1e-3;
 struct Outcome {
   std::string failure;       ///< empty, or what went wrong other than an error that is too large
   std::string backend;       ///< that really ran
+  fp4pa::AttentionConfig config;  ///< as it was planned; its pointers are gone
   double error = 0.0;        ///< relative Frobenius error of O beyond the rounding of its dtype; see excess()
   double plain_error = 0.0;  ///< relative Frobenius error of O as it is
   double lse_error = 0.0;    ///< largest absolute error of LSE

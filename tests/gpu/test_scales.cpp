@@ -9,6 +9,7 @@
 #include "tests/attention/scene.hpp"
 #include "tests/cache/random.hpp"
 #include "tests/gpu/backend_name.hpp"
+#include "tests/gpu/bounds.hpp"
 
 namespace {
 
@@ -48,8 +49,9 @@ void check(scene::Scene& s, double bound) {
   s.reset_outputs();
   REQUIRE(s.run() == Status::kOk);
   const scene::Scene::Error error = s.error();
-  CHECK(error.o <= bound);
-  CHECK(error.lse <= 1e-3);
+  const gpu_test::Bounds bounds = gpu_test::bounds_of(s.config, bound);
+  CHECK(error.o <= bounds.o);
+  CHECK(error.lse <= bounds.lse);
 }
 
 }  // namespace
