@@ -42,6 +42,16 @@ Launch launch_of(int instance, const AttentionConfig& config, int shared_bytes) 
   return {warps, layout};
 }
 
+/// Asks for a block's LDS to be as large as the device has it, where a launch needs more than the 64 KiB that are always given. A
+/// runtime without that limit need not know the question: whatever it answers, the launch shows.
+void allow_shared(const void* function, int bytes, const DeviceProperties& device) {
+  constexpr int kAlwaysGiven = 64 << 10;
+  if (bytes <= kAlwaysGiven) return;
+  if (hipFuncSetAttribute(function, hipFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes) != hipSuccess) {
+    static_cast<void>(hipGetLastError());
+  }
+}
+
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, Stream stream) {
   const AttentionConfig& c = r.config;
   const CheckLimits limits{c.max_q_len, c.max_kv_len, c.max_q_tokens, {c.cache.num_pages, c.recent.num_pages}};
@@ -110,6 +120,7 @@ Status run(const api::RunRequest& request) noexcept {
   }
   if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   void* arguments[] = {&args};
+  allow_shared(function_of(instance), launch.layout.bytes, device);
   const hipError_t error = hipLaunchKernel(function_of(instance), dim3(static_cast<unsigned>(request.choice.num_workers)),
                                            dim3(static_cast<unsigned>(64 * launch.warps)), arguments,
                                            static_cast<std::size_t>(launch.layout.bytes), stream);

@@ -13,6 +13,9 @@ namespace fp4pa::FP4PA_GPU {
 
 constexpr int kGroupThreads = 128;
 constexpr int kGroupElements = 32;
+/// A thread's elements in shared memory: in loops over them a register would have to be indexed by a variable. A row's end
+/// is left empty, so that threads at the same element are in different banks.
+constexpr int kGroupPitch = kGroupElements + 1;
 
 struct TensorArgs {
   QuantizeConfig config;
@@ -38,7 +41,8 @@ struct TensorArgs {
 FP4PA_KERNEL(quantize_groups, kGroupThreads, TensorArgs args) {
   const std::int64_t index = std::int64_t{block_id()} * kGroupThreads + thread_id();
   if (index >= args.rows * args.groups_per_row()) return;
-  float x[kGroupElements];
+  FP4PA_SHARED float groups[kGroupThreads][kGroupPitch];
+  float* const x = groups[thread_id()];
   const int n = args.group();
   core::load_plain_row(core::element_address(args.plain, args.dtype, index * n), args.dtype, n, x);
   const QuantizeConfig& c = args.config;
@@ -54,7 +58,8 @@ FP4PA_KERNEL(quantize_groups, kGroupThreads, TensorArgs args) {
 FP4PA_KERNEL(dequantize_groups, kGroupThreads, TensorArgs args) {
   const std::int64_t index = std::int64_t{block_id()} * kGroupThreads + thread_id();
   if (index >= args.rows * args.groups_per_row()) return;
-  float x[kGroupElements];
+  FP4PA_SHARED float groups[kGroupThreads][kGroupPitch];
+  float* const x = groups[thread_id()];
   const int n = args.group();
   const std::uint8_t scale = *args.scale_of(index);
   switch (args.config.format) {

@@ -388,7 +388,8 @@ def read_code_object(arch, path):
         if found and code is not None:
             target = re.search(r"<([^+>]+)(?:\+0x([0-9a-f]+))?>", found[4]) if "branch" in found[1] else None
             where = starts.get(target[1], 0) + int(target[2] or "0", 16) if target else None
-            code.append(Instruction(int(found[3], 16), found[1], where, found[1] in ("s_branch", "s_endpgm", "s_setpc_b64")))
+            mnemonic = found[1].replace("_load_", "_load_lds_", 1) if found[2].endswith(" lds") else found[1]
+            code.append(Instruction(int(found[3], 16), mnemonic, where, found[1] in ("s_branch", "s_endpgm", "s_setpc_b64")))
     for name, meta in kernels.items():
         code = functions.get(name, [])
         if "attend" not in name or not any(is_matrix(i.mnemonic) for i in code):  # empty where the chip lacks the atom

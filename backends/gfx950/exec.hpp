@@ -2,7 +2,8 @@
 // block-scaled products.
 //
 // A direct load puts lane i's 16 bytes at m0 + 16 i, so that a wave's targets must be base + 16 lane, as the key stream makes
-// them. Lanes without a source store zeros. The load is written in assembly because the compiler, which cannot know
+// them. Lanes without a source store zeros. Of the two instructions that do this, buffer and global, the buffer's is the one
+// that simulators of the ISA have known for longer. The load is written in assembly because the compiler, which cannot know
 // what it overwrites, would wait for all of them before any later LDS read. It follows that the compiler does not count them
 // either: its own waits for other loads then wait for too much and never for too little, and ours are in copy_wait.
 //
@@ -19,7 +20,10 @@
 #include "core/simt/exec.hpp"
 
 #if !defined(FP4PA_GFX950_DIRECT_LOADS)
-#define FP4PA_GFX950_DIRECT_LOADS 1  // 0: copies through registers, as on gfx942
+#define FP4PA_GFX950_DIRECT_LOADS 1  // 2: by the global instruction; 0: copies through registers, as on gfx942
+#endif
+#if !defined(FP4PA_GFX950_TRANSPOSED_READS)
+#define FP4PA_GFX950_TRANSPOSED_READS 1  // 0: plain reads, and an exchange between lanes
 #endif
 
 namespace fp4pa::gfx950 {
@@ -34,7 +38,7 @@ class WaveExec : public gfx942::Wave {
     const auto base = static_cast<std::uint32_t>(
         __builtin_amdgcn_readfirstlane(static_cast<int>(base_ + to - 16u * static_cast<std::uint32_t>(lane_.id))));
     if (valid) {
-      asm volatile("s_mov_b32 m0, %0\n\ts_nop 0\n\tglobal_load_lds_dwordx4 %1, off" ::"s"(base), "v"(from) : "memory", "m0");
+      load_direct(base, reinterpret_cast<std::uintptr_t>(from));
     } else {
       *at<gfx942::Words4>(to) = gfx942::Words4(0);
     }
@@ -74,7 +78,11 @@ class WaveExec : public gfx942::Wave {
     if constexpr (kBits == 4) {
       read_transposed_4(words(lane_), from);
     } else {
+#if FP4PA_GFX950_TRANSPOSED_READS
       read_transposed_16(words(lane_), from);
+#else
+      exchange_16(*static_cast<const gfx942::LdsPointer<const gfx942::Words2>>(from), words(lane_));
+#endif
     }
   }
 
@@ -94,6 +102,38 @@ class WaveExec : public gfx942::Wave {
   }
 
  private:
+  /// What ds_read_b64_tr_b16 makes of the lanes' 64 bits (copies.hpp).
+  FP4PA_WAVE_FN void exchange_16(gfx942::Words2 mine, std::uint32_t (&out)[2]) const {
+    std::uint32_t element[4];
+    FP4PA_UNROLL
+    for (int n = 0; n < 4; ++n) {
+      const int from = 4 * transposed_coord<16>(lane_.id, n).lane;
+      const auto low = static_cast<std::uint32_t>(__builtin_amdgcn_ds_bpermute(from, static_cast<int>(mine.x)));
+      const auto high = static_cast<std::uint32_t>(__builtin_amdgcn_ds_bpermute(from, static_cast<int>(mine.y)));
+      element[n] = ((lane_.id & 2) != 0 ? high : low) >> (16 * (lane_.id & 1)) & 0xffffu;
+    }
+    out[0] = element[0] | element[1] << 16;
+    out[1] = element[2] | element[3] << 16;
+  }
+  /// The lane's 16 bytes at `from` to LDS at target + 16 lane. Five wait states lie between whatever made the scalar operands
+  /// and the load.
+  FP4PA_WAVE_FN static void load_direct(std::uint32_t target, std::uintptr_t from) {
+#if FP4PA_GFX950_DIRECT_LOADS == 2
+    asm volatile("s_mov_b32 m0, %0\n\ts_nop 4\n\tglobal_load_lds_dwordx4 %1, off" ::"s"(target), "v"(from) : "memory", "m0");
+#else
+    // Memory from 2^43 bytes below the first lane's source on, in 2^32 records of 2^13 bytes: any source within 8 TiB of it.
+    const int high = __builtin_amdgcn_readfirstlane(static_cast<int>(from >> 32));
+    const int origin = high > 0x800 ? high - 0x800 : 0;
+    const auto low = static_cast<std::uint32_t>(from);
+    const std::uint32_t record = __builtin_amdgcn_alignbit(static_cast<std::uint32_t>(from >> 32) - static_cast<std::uint32_t>(origin), low, 13);
+    const std::uint64_t record_and_offset = record | static_cast<std::uint64_t>(low & 0x1fffu) << 32;
+    const gfx942::Words4 buffer{0, static_cast<std::uint32_t>(origin) | 0x2000u << 16, ~0u, 0x00020000u};
+    asm volatile("s_mov_b32 m0, %0\n\ts_nop 4\n\tbuffer_load_dwordx4 %1, %2, 0 idxen offen lds" ::"s"(target),
+                 "v"(record_and_offset), "s"(buffer)
+                 : "memory", "m0");
+#endif
+  }
+
   // Direct loads of the group being asked for, of the newest one that is closed, and of the one before.
   int open_ = 0;
   int newest_ = 0;

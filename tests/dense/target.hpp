@@ -1,6 +1,8 @@
 // The back ends that the dense tests run on, and what each is held to. tests/gpu puts its own in this file's place.
 #pragma once
 
+#include "fp4pa/types.hpp"
+
 namespace dense_test {
 
 struct Target {
@@ -16,5 +18,10 @@ struct Target {
 // Its levels are a 32512th of that element, which f32 does not hold exactly: with AVX-512 VNNI a score may be a last
 // place off.
 inline constexpr Target kTargets[] = {{"cpu", 2e-5, 3e-4, true, 1.0, true}, {"cpu-scalar", 2e-5, 2e-5, true, 0.0, true}};
+
+/// Whether a kernel that rounds queries and probabilities serves this, with bounds of its own. The CPU has none.
+inline bool served_natively(fp4pa::KvFormat, int) { return false; }
+inline constexpr double kNativeBound = 0.0;
+inline constexpr double kNativeLseBound = 0.0;
 
 }  // namespace dense_test

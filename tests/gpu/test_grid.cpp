@@ -62,7 +62,7 @@ void print(const std::map<std::string, Worst>& worst) {
 
 TEST_CASE("the drawn grid agrees with the double-precision reference") {
   std::map<std::string, Worst> worst;
-  const int cases = number("FP4PA_GRID_CASES", 1500);
+  const int cases = number("FP4PA_GRID_CASES", std::max(1, 1500 / fp4pa::gpu_test::share()));
   for (int seed = 0; seed < cases; ++seed) {
     grid::Case c = grid::draw(static_cast<std::uint64_t>(seed));
     c.backend = fp4pa::gpu_test::kBackendName;
@@ -73,7 +73,7 @@ TEST_CASE("the drawn grid agrees with the double-precision reference") {
 
 TEST_CASE("every compiled instance agrees with the double-precision reference") {
   std::map<std::string, Worst> worst;
-  const int cases = number("FP4PA_INSTANCE_CASES", 25);
+  const int cases = number("FP4PA_INSTANCE_CASES", std::max(3, 25 / fp4pa::gpu_test::share()));
   for (int i = 0; i < instances::kNumInstances; ++i) {
     for (int seed = 0; seed < cases; ++seed) {
       const fp4pa::core::SimtConfig& instance = instances::kInstances[i];

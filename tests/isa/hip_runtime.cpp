@@ -43,6 +43,7 @@ struct Module {
 struct Function {
   Module* module;
   std::string name;
+  std::size_t dynamic_lds = 64 << 10;  // as much as a launch may ask for
 };
 
 struct State {
@@ -112,7 +113,7 @@ EXPORT void** __hipRegisterFatBinary(const void* data) {
 }
 EXPORT void __hipUnregisterFatBinary(void**) {}
 EXPORT void __hipRegisterFunction(void** module, const void* host, char*, const char* name, unsigned, void*, void*, void*, void*, int*) {
-  state().functions[host] = {reinterpret_cast<Module*>(module), name};
+  state().functions[host] = {reinterpret_cast<Module*>(module), name, 64 << 10};
 }
 EXPORT void __hipRegisterVar(void**, void*, char*, const char*, int, std::size_t, int, int) {}
 
@@ -148,8 +149,8 @@ EXPORT hipError_t hipGetDeviceProperties(hipDeviceProp_t* p, int) {
   std::snprintf(p->name, sizeof p->name, "ISA interpreter");
   std::snprintf(p->gcnArchName, sizeof p->gcnArchName, "gfx950:sramecc+:xnack-");
   p->multiProcessorCount = number("FP4PA_ISA_COMPUTE_UNITS", 3);
-  p->sharedMemPerBlock = 160 * 1024;
-  p->maxSharedMemoryPerMultiProcessor = 160 * 1024;
+  p->sharedMemPerBlock = static_cast<std::size_t>(number("FP4PA_ISA_LDS", 160 * 1024));
+  p->maxSharedMemoryPerMultiProcessor = p->sharedMemPerBlock;
   p->warpSize = 64;
   p->maxThreadsPerBlock = 1024;
   return hipSuccess;
@@ -201,12 +202,23 @@ EXPORT hipError_t hipGetLastError() {
 EXPORT const char* hipGetErrorName(hipError_t e) { return e == hipSuccess ? "hipSuccess" : "hipError"; }
 EXPORT const char* hipGetErrorString(hipError_t e) { return e == hipSuccess ? "no error" : "error of the ISA interpreter"; }
 
+EXPORT hipError_t hipFuncSetAttribute(const void* host, hipFuncAttribute attribute, int value) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  const auto found = s.functions.find(host);
+  if (found == s.functions.end()) return noted(hipErrorInvalidDeviceFunction);
+  if (attribute != hipFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > 160 << 10) return noted(hipErrorInvalidValue);
+  found->second.dynamic_lds = static_cast<std::size_t>(value);
+  return hipSuccess;
+}
 EXPORT hipError_t hipLaunchKernel(const void* host, dim3 blocks, dim3 threads, void** arguments, std::size_t shared, hipStream_t) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   const auto found = s.functions.find(host);
   if (found == s.functions.end()) return noted(hipErrorInvalidDeviceFunction);
-  const auto& [module, name] = found->second;
+  Module* const module = found->second.module;
+  const std::string& name = found->second.name;
+  if (shared > found->second.dynamic_lds) return noted(hipErrorInvalidValue);
   try {
     if (module->code == nullptr) {
       module->code = std::make_unique<isa::CodeObject>(code_object(module->bundle));

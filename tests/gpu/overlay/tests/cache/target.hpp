@@ -21,4 +21,9 @@ inline const Target kTargets[] = {
      fp4pa::api::kMirroredBackend.dequantize},
 };
 
+/// Whether a configuration is among those that run, of one seed like of another.
+inline bool is_run(std::uint64_t seed) {
+  return (seed * 0x9e3779b97f4a7c15u >> 40) % static_cast<std::uint64_t>(fp4pa::gpu_test::share()) == 0;
+}
+
 }  // namespace test

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tests/gpu/backend_name.hpp"
+#include "tests/gpu/bounds.hpp"
 
 namespace dense_test {
 
@@ -20,6 +21,21 @@ struct Target {
 // score may be two last places off. A row's factor is multiplied in with the subtraction of its maximum, rounded once where the
 // maximum was rounded before: 2^(score - maximum) of the only key misses 1 by half a last place of the score. And P times V's
 // scale is f16 relative to the largest scale seen, so that another scale may round small probabilities elsewhere.
+/// What a native kernel, where one serves this, is held to instead.
+inline bool served_natively(fp4pa::KvFormat format, int head_dim) {
+  fp4pa::AttentionConfig config;
+  config.num_q_heads = 1;
+  config.max_q_len = 64;
+  config.cache.num_kv_heads = 1;
+  config.cache.head_dim = head_dim;
+  config.cache.page_size = 64;
+  config.cache.k.format = config.cache.v.format = format;
+  config.cache.v.scale_axis = fp4pa::VScaleAxis::kTokens;
+  return fp4pa::gpu_test::bounds_of(config, 0.0).o != 0.0;
+}
+inline constexpr double kNativeBound = 4e-2;
+inline constexpr double kNativeLseBound = 1.5e-2;
+
 inline constexpr Target kTargets[] = {{fp4pa::gpu_test::kBackendName, 8e-3, 8e-3, false, 2.0, false}};
 
 }  // namespace dense_test

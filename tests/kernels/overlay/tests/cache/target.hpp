@@ -20,4 +20,7 @@ inline Target target_of(const fp4pa::api::Backend& b) {
 inline const Target kTargets[] = {target_of(fp4pa::kernels_test::kLanes32.backend),
                                   target_of(fp4pa::kernels_test::kLanes64.backend)};
 
+/// Whether the configuration of a seed runs.
+constexpr bool is_run(std::uint64_t) { return true; }
+
 }  // namespace test
