@@ -55,6 +55,16 @@ FP4PA_DEVICE __attribute__((always_inline)) inline void attend([[maybe_unused]] 
 #endif
 }
 
+/// A kernel's only argument where it lies in memory. As a parameter it would be loaded at the kernel's head and kept; read
+/// from there it is loaded where it is needed.
+FP4PA_DEVICE inline const AttendArgs& arguments([[maybe_unused]] const AttendArgs& parameter) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  return *(const AttendArgs*)__builtin_amdgcn_kernarg_segment_ptr();
+#else
+  return parameter;
+#endif
+}
+
 }  // namespace fp4pa::hip
 
 /// Compiles row `index` of kInstances as the kernel fp4pa_attend_<index>; see attend_instance.hip.in.
@@ -64,7 +74,7 @@ FP4PA_DEVICE __attribute__((always_inline)) inline void attend([[maybe_unused]] 
       amdgpu_flat_work_group_size(64, 64 * fp4pa::hip::kInstances[index].warps),     \
       amdgpu_waves_per_eu(fp4pa::hip::waves_per_simd(fp4pa::hip::kInstances[index])))) void \
   fp4pa_attend_##index(const fp4pa::hip::AttendArgs args) {                          \
-    fp4pa::hip::attend<index>(args);                                                 \
+    fp4pa::hip::attend<index>(fp4pa::hip::arguments(args));                          \
   }                                                                                  \
   namespace fp4pa::hip {                                                             \
   template <>                                                                        \

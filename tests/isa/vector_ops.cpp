@@ -367,6 +367,7 @@ std::unordered_map<std::string, Handler> make() {
       {"v_mul_i32_i24", two([](u32 a, u32 b) { return u(s(a << 8) >> 8) * u(s(b << 8) >> 8); })},
       {"v_mul_hi_i32_i24", two([](u32 a, u32 b) { return static_cast<u32>(i64{s(a << 8) >> 8} * (s(b << 8) >> 8) >> 32); })},
       {"v_mad_u32_u24", three([](u32 a, u32 b, u32 c) { return (a & 0xffffffu) * (b & 0xffffffu) + c; })},
+      {"v_mad_i32_i24", three([](u32 a, u32 b, u32 c) { return u(s(a << 8) >> 8) * u(s(b << 8) >> 8) + c; })},
       {"v_add3_u32", three([](u32 a, u32 b, u32 c) { return a + b + c; })},
       {"v_lshl_add_u32", three([](u32 a, u32 b, u32 c) { return (a << (b & 31)) + c; })},
       {"v_add_lshl_u32", three([](u32 a, u32 b, u32 c) { return (a + b) << (c & 31); })},
