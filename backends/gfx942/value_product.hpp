@@ -70,7 +70,7 @@ struct ValueProduct {
   template <KvKind kKind, class Backend, class Stream>
   FP4PA_FN static float choose_unit(E& exec, const Backend& backend, const Stream& stream,
                                     typename Backend::Output& output) {
-    const float global = stream.segment().v.global(stream.kv_head());
+    const float global = stream.v_global();
     if constexpr (kKind == KvKind::kBf16) {
       backend.set_unit(output, 1.0f, 0);
       return 1.0f;

@@ -52,7 +52,7 @@ struct NativeValueProduct {
   template <class Backend, class Stream, class Scores>
   FP4PA_FN static void multiply(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                 typename Backend::Output& output) {
-    backend.set_unit(output, stream.segment().v.global(stream.kv_head()), 0);
+    backend.set_unit(output, stream.v_global(), 0);
     backend.adopt_order(output, Shim::dim_order(KvKind::kMxfp4Tokens));
     PerLane<std::uint32_t[kTerms][kRowTiles][8]> weight;
     exec.each_lane([&](Lane lane) {
