@@ -76,7 +76,7 @@ build() {
 
 tests() {
   local start=$SECONDS
-  if FP4PA_GRID_CASES=${GRID:-1500} FP4PA_INSTANCE_CASES=${INSTANCE:-25} timeout "${TEST_SECONDS:-400}" \
+  if FP4PA_TEST_SHARE=${SHARE:-1} FP4PA_GRID_CASES=${GRID:-1500} FP4PA_INSTANCE_CASES=${INSTANCE:-25} timeout "${TEST_SECONDS:-400}" \
        "$BUILD/bin/$TEST" "--test-case-exclude=*what is wrong with a call*" "$@" >"$OUT/test.log" 2>&1; then
     note test ok "$((SECONDS - start)) s; $(grep 'assertions' "$OUT/test.log")"
   else
