@@ -18,12 +18,18 @@ __global__ void __launch_bounds__(simt::kInstances[index].warps * 32, simt::kIns
   attend_items<DecodingShim<index>>(args, shared);
 }
 
+// Named by number, because nvcc 13.0 loses the shape of a shim that it meets in an assertion.
+template <int index>
+constexpr bool decoding_sizes_agree() {
+  return sizes_agree<DecodingShim<index>>();
+}
+
 }  // namespace fp4pa::cuda
 
 /// Compiles row `index` of kInstances; see attend_instance.cu.in.
 #define FP4PA_INSTANTIATE_ATTEND(index)                                       \
   namespace fp4pa::cuda {                                                     \
-  static_assert(sizes_agree<DecodingShim<index>>());                          \
+  static_assert(decoding_sizes_agree<index>());                               \
   template <>                                                                 \
   const void* attend_function<index>() noexcept {                             \
     return reinterpret_cast<const void*>(&attend<index>);                     \

@@ -19,12 +19,18 @@ __global__ void __launch_bounds__(sm120::kInstances[index].warps * 32, sm120::kI
   attend_items<NativeShim<index>>(args, shared);
 }
 
+// Named by number, because nvcc 13.0 loses the shape of a shim that it meets in an assertion.
+template <int index>
+constexpr bool native_sizes_agree() {
+  return sizes_agree<NativeShim<index>>();
+}
+
 }  // namespace fp4pa::cuda
 
 /// Compiles row `index` of sm120::kInstances; see attend_native_instance.cu.in.
 #define FP4PA_INSTANTIATE_ATTEND_NATIVE(index)                                \
   namespace fp4pa::cuda {                                                     \
-  static_assert(sizes_agree<NativeShim<index>>());                            \
+  static_assert(native_sizes_agree<index>());                                 \
   template <>                                                                 \
   const void* attend_function<kFirstNative + index>() noexcept {                            \
     return reinterpret_cast<const void*>(&attend_native<index>);              \

@@ -19,12 +19,18 @@ __global__ void __launch_bounds__(sm90::kInstances[index].warps * 32, sm90::kIns
   attend_items<WgmmaShim<index>>(args, shared);
 }
 
+// Named by number, because nvcc 13.0 loses the shape of a shim that it meets in an assertion.
+template <int index>
+constexpr bool wgmma_sizes_agree() {
+  return sizes_agree<WgmmaShim<index>>();
+}
+
 }  // namespace fp4pa::cuda
 
 /// Compiles row `index` of sm90::kInstances; see attend_sm90_instance.cu.in.
 #define FP4PA_INSTANTIATE_ATTEND_SM90(index)                                  \
   namespace fp4pa::cuda {                                                     \
-  static_assert(sizes_agree<WgmmaShim<index>>());                             \
+  static_assert(wgmma_sizes_agree<index>());                                  \
   template <>                                                                 \
   const void* attend_function<kFirstSm90 + index>() noexcept {                \
     return reinterpret_cast<const void*>(&attend_sm90<index>);                \
