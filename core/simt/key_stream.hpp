@@ -193,8 +193,9 @@ class KeyStreamOf {
     }
     look_up_pages(index_, pages_);
     for (int s = 0; s < kStages; ++s) {
-      if (s > 0) team_barrier();  // before the addresses of the tile before are overwritten
+      if (kBlockTeam && s > 0) team_barrier();  // before the addresses of the tile before are overwritten
       stage(index_ + s * step(), s, s > 0);
+      if (!kBlockTeam) team_barrier();  // a warp's lie in its scratch, and its query is read to that next
     }
   }
 

@@ -131,7 +131,6 @@ class SimtTileBackend {
     const int team = divides_rows(kConfig) ? 0 : exec_.warp();
     Stream<S> stream(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
                      layout_.addresses + team * layout_.address_bytes);
-    if constexpr (!divides_rows(kConfig)) exec_.warp_barrier();  // addresses lie in the scratch that a row is read to
     load_query<S>(rows, segment.k, item.kv_head);  // while the first keys are on their way
     exec_.block_barrier();
     exec_.each_lane([&](Lane lane) {

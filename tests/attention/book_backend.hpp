@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/attention/softmax_state.hpp"
 #include "core/attention/tile_backend.hpp"
 #include "reference/call.hpp"
 
