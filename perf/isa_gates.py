@@ -32,7 +32,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TABLE = os.path.join(ROOT, "perf", "isa_gates.json")
 TOLERANCE = 0.03  # of counts and ratios; spills, local memory and occupancy may not move at all
-ARCHITECTURES = ("sm_80", "sm_90", "sm_120", "gfx942", "gfx950")
+ARCHITECTURES = ("sm_80", "sm_90", "sm_90a", "sm_120", "gfx942", "gfx950")
 NO_REASON = "to be explained"
 
 # What a multiprocessor (compute unit) shares out. Registers of NVIDIA are allocated by warp in units of 256, at most 64 K a
@@ -41,6 +41,7 @@ Nvidia = collections.namedtuple("Nvidia", "registers warps blocks shared reserve
 LIMITS = {
     "sm_80": Nvidia(65536, 64, 32, 164 * 1024, 1024),
     "sm_90": Nvidia(65536, 64, 32, 228 * 1024, 1024),
+    "sm_90a": Nvidia(65536, 64, 32, 228 * 1024, 1024),
     "sm_120": Nvidia(65536, 48, 24, 100 * 1024, 1024),
 }
 Amd = collections.namedtuple("Amd", "registers waves_per_simd simds lds")
@@ -63,10 +64,10 @@ def output_of(*command, **kwargs):
 
 
 def family(arch):
-    """Columns of the table: sm_120f and sm_121f are one family, sm_90a is sm_90 with more instructions."""
+    """Columns of the table: sm_120f and sm_121f are one family."""
     if re.fullmatch(r"sm_12[01][af]?", arch):
         return "sm_120"
-    return re.sub(r"[af]$", "", arch)
+    return arch
 
 
 def llvm_tool(name):
@@ -480,7 +481,7 @@ def finish(arch, numbers, dynamic):
         fail(f"no limits are known of {arch}; known: {', '.join(LIMITS)}")
     numbers["dynamic_shared"] = dynamic
     occupancy = nvidia_occupancy if arch.startswith("sm_") else amd_occupancy
-    static = 0 if arch == "sm_90" else numbers["static_shared"]  # sm_90's kilobyte is the one that is reserved anyway
+    static = 0 if arch.startswith("sm_90") else numbers["static_shared"]  # sm_90's kilobyte is the one that is reserved anyway
     numbers["occupancy_warps"] = occupancy(arch, numbers["registers"], numbers["threads"], static + (dynamic or 0))
 
 
