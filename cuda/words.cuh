@@ -8,6 +8,8 @@
 #define FP4PA_DEVICE __device__
 #define FP4PA_SHARED __shared__
 #define FP4PA_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+/// An array of `n` that is a thread's own, in a function whose blocks have `threads` threads.
+#define FP4PA_OWN_ARRAY(type, name, n, threads) type name[n]
 /// The head of a kernel with blocks of `threads` threads and one argument, by value.
 #define FP4PA_KERNEL(name, threads, ...) \
   __global__ void __launch_bounds__(threads) name(const __grid_constant__ __VA_ARGS__)

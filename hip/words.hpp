@@ -17,6 +17,11 @@
 #define FP4PA_DEVICE __attribute__((device))
 #define FP4PA_SHARED __attribute__((shared))
 #define FP4PA_DYNAMIC_SHARED(type, name) extern FP4PA_SHARED __attribute__((aligned(128))) type name[]
+/// An array of `n` that is a thread's own, in a function whose blocks have `threads` threads: in LDS, because a register cannot be
+/// indexed by a variable, and scratch memory is far. An element more keeps threads at the same one in different banks.
+#define FP4PA_OWN_ARRAY(type, name, n, threads)                            \
+  FP4PA_SHARED type name##_of_threads[threads][(n) + 4 / sizeof(type)];    \
+  type* const name = name##_of_threads[thread_id()]
 /// The head of a kernel with blocks of `threads` threads and one argument, by value.
 #define FP4PA_KERNEL(name, threads, ...) \
   __attribute__((global, visibility("hidden"), amdgpu_flat_work_group_size(threads, threads))) void name(const __VA_ARGS__)

@@ -114,7 +114,7 @@ FP4PA_KERNEL(quantize_weight_groups, kGemmThreads, WeightArgs args) {
   const std::int64_t g = index - row * layout.groups();
   const std::int64_t b = block_id_y();
   const void* const from = core::element_address(args.w, args.dtype, (b * args.rows + row) * args.cols);
-  float x[32];
+  FP4PA_OWN_ARRAY(float, x, 32, kGemmThreads);
   for (int i = 0; i < layout.group(); i += 8) load_8(from, args.dtype, g * layout.group() + i, args.cols, x + i);
   std::uint8_t* const codes = args.codes + b * layout.code_bytes() + row * layout.code_row_bytes() + g * layout.group() / 2;
   std::uint8_t* const scale = args.scales + b * layout.scale_bytes() + layout.scale_offset(row, g);
@@ -143,8 +143,8 @@ struct PrepareArgs {
 };
 
 /// 32 elements quantised and decoded in place, without the tensor's multiplier.
-FP4PA_DEVICE inline void through_fp4(const PrepareArgs& args, float global, float (&x)[32]) {
-  std::uint8_t codes[16];
+FP4PA_DEVICE inline void through_fp4(const PrepareArgs& args, float global, float* x) {
+  FP4PA_OWN_ARRAY(std::uint8_t, codes, 16, kGemmThreads);
   if (args.format == BlockFormat::kNvfp4) {
     for (int g = 0; g < 2; ++g) {
       const std::uint8_t scale = core::encode_nvfp4(x + 16 * g, global, args.nvfp4_scale, codes);
@@ -191,7 +191,7 @@ FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
   const std::int64_t units = p.out_cols / kUnit;
   for (std::int64_t unit = std::int64_t{block_id_y()} * kGemmThreads + thread_id(); unit < units;
        unit += std::int64_t{kGemmThreads} * p.shares) {
-    float x[32];
+    FP4PA_OWN_ARRAY(float, x, 32, kGemmThreads);
     for (int i = 0; i < kUnit; i += 8) load_8(from, p.dtype, unit * kUnit + i, p.cols, x + i);
     if constexpr (kQuantise) through_fp4(p, global, x);
     auto* const out = reinterpret_cast<FourWords*>(p.out + row * p.out_cols + unit * kUnit);

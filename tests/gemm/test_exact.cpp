@@ -5,6 +5,11 @@
 
 #include "tests/gemm/problem.hpp"
 
+// Of the grid, unless the environment says otherwise; a program for simulators asks for fewer.
+#if !defined(FP4PA_GEMM_CASES)
+#define FP4PA_GEMM_CASES 150
+#endif
+
 using namespace fp4pa;
 using namespace fp4pa::gemm_test;
 
@@ -31,7 +36,7 @@ T pick(std::mt19937& random, const T (&choices)[N]) {
 
 TEST_CASE("gemm: a grid of ragged sizes, formats, layouts, types, batches") {
   const char* const asked = std::getenv("FP4PA_GEMM_CASES");
-  const int cases = asked != nullptr ? std::atoi(asked) : 150;
+  const int cases = asked != nullptr ? std::atoi(asked) : FP4PA_GEMM_CASES;
   for (int i = 0; i < cases; ++i) {
     std::mt19937 random(static_cast<std::uint32_t>(1000 + i));
     Spec s;

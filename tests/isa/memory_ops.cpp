@@ -2,6 +2,7 @@
 //
 // What a load brings is taken when it is issued, and arrives when the wave waits for it (wave.hpp).
 #include <algorithm>
+#include <atomic>
 #include <unordered_map>
 
 #include "tests/isa/wave.hpp"
@@ -100,6 +101,22 @@ void global_store(Wave& w, const Instruction& i) {
     u32 words[4];
     for (int k = 0; k < (kBytes + 3) / 4; ++k) words[k] = w.vector[data.index + k][l];
     std::memcpy(reinterpret_cast<void*>(to[l]), words, kBytes);
+  }
+  w.vector_memory.push_back([] {});
+}
+
+/// Without a result. Blocks may run side by side.
+void global_atomic_umax(Wave& w, const Instruction& i) {
+  if (i.num_operands != 3 || i.operand[1].count != 1) refuse(i, "only the form without a result is known");
+  Lanes64 to;
+  addresses(w, i, 0, to);
+  for (int l = 0; l < kLanes; ++l) {
+    if (!w.active(l)) continue;
+    w.block->memory->check(to[l], 4, true);
+    const std::atomic_ref<u32> at(*reinterpret_cast<u32*>(to[l]));
+    const u32 value = w.vector[i.operand[1].index][l];
+    for (u32 seen = at.load(); seen < value && !at.compare_exchange_weak(seen, value);) {
+    }
   }
   w.vector_memory.push_back([] {});
 }
@@ -253,6 +270,7 @@ Handler memory_handler(const std::string& name) {
       {"flat_load_dword", global_load<4, true>},
       {"global_load_lds_dwordx4", global_load_lds},
       {"buffer_load_dwordx4", buffer_load_lds},
+      {"global_atomic_umax", global_atomic_umax},
       {"global_store_byte", global_store<1>},
       {"global_store_short", global_store<2>},
       {"global_store_dword", global_store<4>},
