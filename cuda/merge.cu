@@ -35,8 +35,8 @@ __device__ void merge_balanced(const AttendArgs& args, Shared& shared) {
   }
 }
 
-/// What a merge reads first lies on pages that streaming keys through has driven out of the address translation's caches. Asked
-/// for before the wait, it is back when the wait ends.
+/// What a merge reads first, keys streamed through may have driven from every cache, that of address translation too. Asked for
+/// before the wait, it is on its way when the wait ends.
 __device__ void prefetch(const AttendArgs& args) {
   if (threadIdx.x != 0) return;
   const auto touch = [](const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); };

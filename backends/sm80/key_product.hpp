@@ -107,6 +107,7 @@ struct KeyProduct {
     }
   }
 
+ private:
   template <KvKind kKind, int kTerms, class Stream, class Scores>
   FP4PA_FN static void multiply_strips(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
                                        Scores& scores) {
@@ -116,7 +117,6 @@ struct KeyProduct {
     }
   }
 
- private:
   /// Scales of the keys a lane holds in A, row g of octets 0 to 3, for two blocks of dims; see scale_form.hpp.
   struct Scales {
     std::uint32_t of[4][2];

@@ -25,12 +25,8 @@ struct Shim {
   using ScoreAtom = core::ScoreAtom<MmaM16N8K16<core::F16>, core::Operand::kB>;
   using OutputAtom = core::OutputAtom<MmaM16N8K16<core::F16>, core::Operand::kB>;
 
-  static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
-  static constexpr int kQueryWords = kBlocks * kConfig.row_tiles * 4;
-  /// A short query stays in registers; a longer one, or one whose keys need the registers themselves, is read from shared
-  /// memory block by block.
-  static constexpr bool kQueryInRegisters = kConfig.exact_head_dim && kQueryWords <= 0 && core::is_fp4(kConfig.k[0]);
-  using QueryRegisters = std::uint32_t[kQueryInRegisters ? kBlocks : 1][kConfig.row_tiles][4];
+  /// The query stays in shared memory and is read block by block: keys need the registers themselves.
+  struct QueryRegisters {};
 
   using ScaleForm = OperandScales;
   static constexpr int kProbabilityLog2 = sm80::kProbabilityLog2;
@@ -85,31 +81,14 @@ struct Shim {
     exec.template store_shared<std::uint32_t>(lane, at + term_bytes(head_dim), rest);
   }
 
-  FP4PA_FN static void load_query_registers(Exec& exec, std::uint32_t query, int head_dim,
-                                            PerLane<QueryRegisters>& registers) {
-    if constexpr (kQueryInRegisters) {
-      exec.each_lane([&](Lane lane) {
-        FP4PA_UNROLL
-        for (int i = 0; i < kBlocks * kConfig.row_tiles; ++i) {
-          const int tile = i % kConfig.row_tiles;
-          const int block = i / kConfig.row_tiles;
-          exec.load_shared_16(lane, query_address(query, head_dim, tile, block, lane.id), registers[lane][block][tile]);
-        }
-      });
-    }
-  }
+  FP4PA_FN static void load_query_registers(Exec&, std::uint32_t, int, PerLane<QueryRegisters>&) {}
 
   /// One block of dims of the query's first term.
-  FP4PA_FN static void query_block(Exec& exec, Lane lane, std::uint32_t query, const QueryRegisters& registers, int block,
-                                   int head_dim, std::uint32_t (&out)[kConfig.row_tiles][4]) {
+  FP4PA_FN static void query_block(Exec& exec, Lane lane, std::uint32_t query, const QueryRegisters&, int block, int head_dim,
+                                   std::uint32_t (&out)[kConfig.row_tiles][4]) {
     FP4PA_UNROLL
     for (int tile = 0; tile < kConfig.row_tiles; ++tile) {
-      if constexpr (kQueryInRegisters) {
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) out[tile][i] = registers[block][tile][i];
-      } else {
-        exec.load_shared_16(lane, query_address(query, head_dim, tile, block, lane.id), out[tile]);
-      }
+      exec.load_shared_16(lane, query_address(query, head_dim, tile, block, lane.id), out[tile]);
     }
   }
 

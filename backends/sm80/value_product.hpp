@@ -67,6 +67,7 @@ struct ValueProduct {
     multiply_strips<kKind>(exec, stream, p, output);
   }
 
+ private:
   template <KvKind kKind, class Stream, class Scores, class Output>
   FP4PA_FN static void multiply_strips(E& exec, const Stream& stream, const Scores& p, Output& output) {
     FP4PA_UNROLL
@@ -75,7 +76,6 @@ struct ValueProduct {
     }
   }
 
- private:
   // The output's unit for values whose scales are not multiplied into P.
   template <KvKind kKind>
   static constexpr int kUnitLog2 = kKind == KvKind::kNvfp4        ? -kNvfp4Log2 - kProbabilityLog2

@@ -16,7 +16,7 @@ FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum,
   // Sums leave the unit of the probabilities, and the output its own.
   each_row([](float& x) { x *= exp2_exact(-probability_log2<Shim>()); }, sum);
   set_unit(output, 1.0f, 0);
-  if constexpr (!divides_rows(kConfig) && kConfig.warps > 1) {
+  if constexpr (!divides_rows(kConfig)) {
     if (exec_.num_warps() > 1) merge_warps(max, sum, output);
   }
 }

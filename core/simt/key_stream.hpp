@@ -178,7 +178,7 @@ class KeyStreamOf {
         walk_(TileWalk::make(range, kTileKeys, segment.page_size, along_tokens(v_kind()), Shim::kTokenAlignment)),
         stages_(stages),
         addresses_(addresses),
-        index_(kBlockTeam || kConfig.warps == 1 ? 0 : exec.warp()),
+        index_(kBlockTeam ? 0 : exec.warp()),
         v_global_(segment.v.global(item.kv_head)) {
     const int k_bytes = key_scale_bytes(k_kind(), this->head_dim());
     const int v_bytes = along_tokens(v_kind()) ? this->head_dim() : key_scale_bytes(v_kind(), this->head_dim());
@@ -252,7 +252,7 @@ class KeyStreamOf {
     index_ += step();
     slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
   }
-  [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam || kConfig.warps == 1 ? 1 : exec_.num_warps(); }
+  [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam ? 1 : exec_.num_warps(); }
   [[nodiscard]] FP4PA_FN bool empty(std::int32_t index) const { return walk_.tile(index).empty(); }
   [[nodiscard]] FP4PA_FN bool is_full(std::int32_t index) const {
     const KeyRange keys = walk_.tile(index);
