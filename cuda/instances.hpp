@@ -61,7 +61,7 @@ inline constexpr SimtConfig kInstances[] = {
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 3, 4),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 256, 1, 4, 2, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 1, 4, 2, 2),
-    instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 2, 4), KvKind::kBf16),
+    instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3), KvKind::kBf16),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3),
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),

@@ -104,6 +104,42 @@ FP4PA_FN void rotate_row(E& exec, std::uint32_t row, int head_dim, int block) {
   }
 }
 
+/// The same butterflies on rows in registers, in quads as load_query_quad leaves them: two distances within a lane, the others
+/// between lanes. A block is never longer than the lanes' 4 * kLanes elements.
+/// @param rows  of the kRows that exist
+template <class E, int kRows, int kQuads>
+FP4PA_FN void rotate_quads(E& exec, typename E::template PerLane<float[kRows][kQuads][4]>& x, int rows, int block) {
+  exec.each_lane([&](auto lane) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kRows * kQuads; ++i) {
+      float(&quad)[4] = x[lane][i / kQuads][i % kQuads];
+      const float sum[2] = {quad[0] + quad[1], quad[2] + quad[3]};
+      const float difference[2] = {quad[0] - quad[1], quad[2] - quad[3]};
+      quad[0] = sum[0] + sum[1];
+      quad[1] = difference[0] + difference[1];
+      quad[2] = sum[0] - sum[1];
+      quad[3] = difference[0] - difference[1];
+    }
+  });
+  FP4PA_NO_UNROLL
+  for (int distance = 4; distance < block; distance *= 2) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      if (i >= rows) break;
+      FP4PA_UNROLL
+      for (int k = 0; k < 4 * kQuads; ++k) {
+        typename E::template PerLane<float> own;
+        exec.each_lane([&](auto lane) { own[lane] = x[lane][i][k / 4][k % 4]; });
+        const auto peer = exec.shuffle_xor(own, distance / 4);
+        exec.each_lane([&](auto lane) {
+          const bool upper = (lane.id & (distance / 4)) != 0;
+          x[lane][i][k / 4][k % 4] = peer[lane] + (upper ? -own[lane] : own[lane]);
+        });
+      }
+    }
+  }
+}
+
 /// One query row to f32 in shared memory, rotated but for the norm, which is returned in `factor`'s place with everything
 /// else that multiplies the row. Rows that do not exist become zeros.
 struct QueryRow {

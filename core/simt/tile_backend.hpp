@@ -373,7 +373,7 @@ class SimtTileBackend {
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
     if constexpr (kReadsQuads) {
-      if (p_.rotation == Rotation::kNone && query_rows_are_quads<E>(p_.q, p_.head_dim)) {
+      if (query_rows_are_quads<E>(p_.q, p_.head_dim)) {
         for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, magnitude, sign, r, step);
         return;
       }
@@ -391,8 +391,8 @@ class SimtTileBackend {
     }
   }
 
-  // Rows that need no rotation are read several at a time, without a detour through shared memory: an item of few keys would
-  // otherwise spend most of its time on waiting for one row after the other.
+  // Rows of whole quads are read several at a time and rotated in registers, without a detour through shared memory: an item of
+  // few keys would otherwise spend most of its time on waiting for one row after the other.
   static constexpr int kQuadRows = 4;
   static constexpr int kQuads = kConfig.head_dim / (4 * E::kLanes);
   static constexpr bool kReadsQuads = kQuads > 0 && requires { Shim::kStoresQuads; };
@@ -415,6 +415,12 @@ class SimtTileBackend {
         }
       }
     });
+    float norm = 1.0f;
+    if (p_.rotation != Rotation::kNone) {
+      const int block = static_cast<int>(p_.rotation);
+      rotate_quads<E>(exec_, x, (kWarpRows - r + step - 1) / step, block);
+      norm = hadamard_norm(block);
+    }
     FP4PA_UNROLL
     for (int i = 0; i < kQuadRows; ++i) {
       if (r + i * step >= kWarpRows) break;
@@ -425,7 +431,7 @@ class SimtTileBackend {
           amax[lane] = 0;
           FP4PA_UNROLL
           for (int q = 0; q < 4 * kQuads; ++q) {
-            const std::uint32_t bits = magnitude_bits(x[lane][i][q / 4][q % 4]);
+            const std::uint32_t bits = magnitude_bits(x[lane][i][q / 4][q % 4] * norm);
             amax[lane] = bits > amax[lane] ? bits : amax[lane];
           }
         });
@@ -437,7 +443,7 @@ class SimtTileBackend {
         PerLane<float[4]> quad;
         exec_.each_lane([&](Lane lane) {
           FP4PA_UNROLL
-          for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * sign * exp2_exact(shift);
+          for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * (sign * norm * exp2_exact(shift));
         });
         Shim::store_query_quads(exec_, kind, query_offset(), r + i * step, 4 * q * E::kLanes, head_dim(), quad, terms_);
       }
