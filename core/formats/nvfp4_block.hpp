@@ -94,16 +94,10 @@ FP4PA_FN constexpr Nvfp4Candidates nvfp4_candidates(float amax, float global, Nv
   return {six, choice == Nvfp4Scale::kFourOverSix ? UE4M3::encode(t * 0.25f) : six};
 }
 
-/// Scale of a group whose elements are read through `load(i)`, i in [0, n): for columns and other strides.
-/// Four-over-six takes amax / 4 only if its squared error is strictly smaller.
+/// The candidate under which the n elements `load(i)` have the smaller squared error: amax / 4 only if it is strictly smaller.
 template <class Load>
-FP4PA_FN constexpr std::uint8_t nvfp4_scale_of(int n, const Load& load, float global, Nvfp4Scale choice) {
-  std::uint32_t amax_bits = 0;
-  for (int i = 0; i < n; ++i) amax_bits = amax_step(amax_bits, load(i));
-  const float amax = float_from_bits(amax_bits);
-  const Nvfp4Candidates candidates = nvfp4_candidates(amax, global, choice);
-  if (candidates.six == candidates.four) return candidates.six;
-
+FP4PA_FN constexpr std::uint8_t nvfp4_better(int n, const Load& load, float amax, float global,
+                                             Nvfp4Candidates candidates) {
   const float amax_t = nvfp4_normalise(amax, global);
   const auto six = Nvfp4SquaredError::make(amax_t, candidates.six);
   const auto four = Nvfp4SquaredError::make(amax_t, candidates.four);
@@ -115,6 +109,17 @@ FP4PA_FN constexpr std::uint8_t nvfp4_scale_of(int n, const Load& load, float gl
     error_four += four.term(t);
   }
   return error_four < error_six ? candidates.four : candidates.six;
+}
+
+/// Scale of a group whose elements are read through `load(i)`, i in [0, n): for columns and other strides.
+template <class Load>
+FP4PA_FN constexpr std::uint8_t nvfp4_scale_of(int n, const Load& load, float global, Nvfp4Scale choice) {
+  std::uint32_t amax_bits = 0;
+  for (int i = 0; i < n; ++i) amax_bits = amax_step(amax_bits, load(i));
+  const float amax = float_from_bits(amax_bits);
+  const Nvfp4Candidates candidates = nvfp4_candidates(amax, global, choice);
+  if (candidates.six == candidates.four) return candidates.six;
+  return nvfp4_better(n, load, amax, global, candidates);
 }
 
 /// @param x  n elements (16 in the format), `stride` elements apart
