@@ -39,6 +39,12 @@ using sm80::pack_f16;
 __device__ inline void unpack_f16(std::uint32_t word, float* low, float* high) {
   asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}" : "=f"(*low), "=f"(*high) : "r"(word));
 }
+/// 1 / x for a normal x, to 22 bits.
+[[nodiscard]] __device__ inline float near_reciprocal(float x) {
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
 /// E4M3 codes of four values and back, the first in the lowest byte: as core's E4M3.
 [[nodiscard]] __device__ inline std::uint32_t pack_e4m3(float a, float b, float c, float d) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890

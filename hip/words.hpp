@@ -72,6 +72,8 @@ FP4PA_DEVICE inline void unpack_f16(std::uint32_t word, float* low, float* high)
   *low = static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(word)));
   *high = static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(word >> 16)));
 }
+/// 1 / x for a normal x, to 22 bits.
+[[nodiscard]] FP4PA_DEVICE inline float near_reciprocal(float x) { return 1.0f / x; }
 /// E4M3 codes of four values and back, the first in the lowest byte: as core's E4M3. gfx950's conversion does not saturate.
 [[nodiscard]] FP4PA_DEVICE inline std::uint32_t pack_e4m3(float a, float b, float c, float d) {
   using core::E4M3;

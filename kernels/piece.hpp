@@ -35,27 +35,31 @@ struct alignas(2) Words<2> {
 
 [[nodiscard]] inline bool aligned(const void* p, std::int64_t to) { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
 
-/// kN elements of `kDType` at 16-byte steps.
+/// kN elements of `kDType` as they lie in memory, at 16-byte steps.
 template <DType kDType, int kN>
-FP4PA_DEVICE inline void load_piece(const void* from, float (&x)[kN]) {
-  constexpr int kPerLoad = 16 / size_of(kDType);
-  const auto* const source = static_cast<const Words<16>*>(from);
-  FP4PA_UNROLL
-  for (int i = 0; i < kN / kPerLoad; ++i) {
-    const Words<16> four = source[i];
+struct RawPiece {
+  static constexpr int kLoads = kN * size_of(kDType) / 16;
+  Words<16> words[kLoads];
+
+  FP4PA_DEVICE void load(const void* from) {
     FP4PA_UNROLL
-    for (int j = 0; j < 4; ++j) {
+    for (int i = 0; i < kLoads; ++i) words[i] = static_cast<const Words<16>*>(from)[i];
+  }
+  FP4PA_DEVICE void values(float (&x)[kN]) const {
+    FP4PA_UNROLL
+    for (int i = 0; i < 4 * kLoads; ++i) {
+      const std::uint32_t word = words[i / 4].w[i % 4];
       if constexpr (kDType == DType::kF32) {
-        x[4 * i + j] = core::float_from_bits(four.w[j]);
+        x[i] = core::float_from_bits(word);
       } else if constexpr (kDType == DType::kBF16) {
-        x[8 * i + 2 * j] = core::float_from_bits(four.w[j] << 16);
-        x[8 * i + 2 * j + 1] = core::float_from_bits(four.w[j] & 0xffff0000u);
+        x[2 * i] = core::float_from_bits(word << 16);
+        x[2 * i + 1] = core::float_from_bits(word & 0xffff0000u);
       } else {
-        unpack_f16(four.w[j], &x[8 * i + 2 * j], &x[8 * i + 2 * j + 1]);
+        unpack_f16(word, &x[2 * i], &x[2 * i + 1]);
       }
     }
   }
-}
+};
 
 /// kN elements, 16 bytes of them, rounded by the device's conversion: a NaN is the device's.
 template <DType kDType, int kN>
@@ -98,9 +102,13 @@ template <DType kDType, int kN>
 /// The largest magnitude, as bits, of `lanes` neighbouring lanes' pieces; `lanes` is a power of two.
 template <int kN>
 [[nodiscard]] FP4PA_DEVICE inline float piece_amax(const float (&x)[kN], int lanes) {
-  std::uint32_t amax = 0;
+  std::uint32_t twice = 0;
   FP4PA_UNROLL
-  for (int i = 0; i < kN; ++i) amax = core::amax_step(amax, x[i]);
+  for (int i = 0; i < kN; ++i) {
+    const std::uint32_t magnitude = core::float_bits(x[i]) << 1;  // a shift may take another pipe than logic
+    twice = magnitude > twice ? magnitude : twice;
+  }
+  std::uint32_t amax = twice >> 1;
   for (int bit = 1; bit < lanes; bit *= 2) {
     const std::uint32_t peer = shuffle_xor(amax, bit);
     amax = peer > amax ? peer : amax;
@@ -108,7 +116,17 @@ template <int kN>
   return core::float_from_bits(amax);
 }
 
-/// Codes of x * factor, `factor` being the reciprocal of a scale times kE2m1HalfUnit.
+/// A scale of NVFP4.
+[[nodiscard]] FP4PA_DEVICE inline float ue4m3_scale(std::uint8_t code) {
+  float values[4];
+  unpack_e4m3(code & 0x7fu, values);
+  return values[0];
+}
+[[nodiscard]] FP4PA_FN constexpr bool is_16_bits(KvFormat format) {
+  return format == KvFormat::kBf16 || format == KvFormat::kF16;
+}
+
+/// Codes of x * factor, `factor` being the reciprocal of a scale, to 20 bits, times kE2m1HalfUnit.
 template <bool kFewBits>
 [[nodiscard]] FP4PA_DEVICE inline Words<8> e2m1_piece(const float (&x)[16], float factor) {
   Words<8> codes;
@@ -145,28 +163,35 @@ template <bool kFewBits>
   return out;
 }
 
+/// @param to_units  1 / global
 template <bool kFewBits>
-[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_nvfp4_piece(const float (&x)[16], float global, Nvfp4Scale choice) {
+[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_nvfp4_piece(const float (&x)[16], float global, float to_units,
+                                                                Nvfp4Scale choice) {
   PieceCodes out;
   const float amax = piece_amax(x, 1);
-  const core::Nvfp4Candidates candidates = core::nvfp4_candidates(amax, global, choice);
+  const core::Nvfp4Candidates candidates = core::nvfp4_candidates_in_units(amax, to_units, choice);
   out.scale = candidates.six;
-  if (candidates.six != candidates.four) out.scale = core::nvfp4_better(16, [&](int i) { return x[i]; }, amax, global, candidates);
-
-  const bool nan = out.scale == core::UE4M3::kNan;
-  const float sf = core::UE4M3::decode(out.scale);
-  const float factor = nan || out.scale == 0 ? 0.0f : (1.0f / sf) * core::kE2m1HalfUnit;
-  const float to_units = 1.0f / global;
-  float t[16];
-  FP4PA_UNROLL
-  for (int i = 0; i < 16; ++i) t[i] = x[i] * to_units;
-  if (out.scale == 0x7e) {  // the largest: values may pass 6 times it by any amount, where others stay below 8 times
-    FP4PA_UNROLL
-    for (int i = 0; i < 16; ++i) t[i] = t[i] > 2688.0f ? 2688.0f : t[i] < -2688.0f ? -2688.0f : t[i];
+  if (candidates.six != candidates.four) {
+    out.scale = core::nvfp4_better(16, [&](int i) { return x[i]; }, amax, global, candidates);
   }
-  // Units of a power of two leave bfloat16's bits what they are.
-  const bool few_bits = kFewBits && (core::float_bits(global) & 0x007fffffu) == 0;
-  const Words<8> codes = few_bits ? e2m1_piece<true>(t, factor) : e2m1_piece<false>(t, factor);
+  const bool nan = out.scale == core::UE4M3::kNan;
+  const float sf = ue4m3_scale(out.scale);
+  const float factor = nan || out.scale == 0 ? 0.0f : near_reciprocal(sf) * core::kE2m1HalfUnit;
+  Words<8> codes;
+  // Units of a power of two leave bfloat16's bits what they are, and multiply with the scale.
+  const std::uint32_t units = core::float_bits(to_units);
+  if (kFewBits && (units & 0x007fffffu) == 0 && units >= 0x20000000u && units < 0x60000000u && out.scale != 0x7e) {
+    codes = e2m1_piece<true>(x, factor * to_units);
+  } else {
+    float t[16];
+    FP4PA_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      // Under the largest scale values may pass 6 times it by any amount, where others stay below 10 times.
+      t[i] = x[i] * to_units;
+      t[i] = t[i] > 2688.0f ? 2688.0f : t[i] < -2688.0f ? -2688.0f : t[i];
+    }
+    codes = e2m1_piece<false>(t, factor);
+  }
   out.codes.w[0] = nan ? 0x77777777u : codes.w[0];
   out.codes.w[1] = nan ? 0x77777777u : codes.w[1];
   return out;
@@ -226,9 +251,9 @@ FP4PA_DEVICE inline void rotate_pieces(float (&x)[16], int block) {
 
 /// kN elements of E2M1, 4 or 8, without a scale.
 template <int kN>
-FP4PA_DEVICE inline void load_e2m1(const std::uint8_t* from, float (&x)[kN]) {
+FP4PA_DEVICE inline void e2m1_piece(const Words<kN / 2>& codes, float (&x)[kN]) {
   std::uint32_t halves[4];
-  core::e2m1_halves(reinterpret_cast<const Words<kN / 2>*>(from)->w[0], halves);
+  core::e2m1_halves(codes.w[0], halves);
   FP4PA_UNROLL
   for (int p = 0; p < 4; ++p) {
     float low, high;
@@ -239,10 +264,44 @@ FP4PA_DEVICE inline void load_e2m1(const std::uint8_t* from, float (&x)[kN]) {
 }
 /// kN elements of E4M3, 4 or 8, without a scale.
 template <int kN>
-FP4PA_DEVICE inline void load_e4m3(const std::uint8_t* from, float (&x)[kN]) {
-  const auto codes = *reinterpret_cast<const Words<kN>*>(from);
+FP4PA_DEVICE inline void e4m3_piece(const Words<kN>& codes, float (&x)[kN]) {
   FP4PA_UNROLL
   for (int i = 0; i < kN / 4; ++i) unpack_e4m3(codes.w[i], x + 4 * i);
+}
+/// kN elements of a 16-bit format.
+template <int kN>
+FP4PA_DEVICE inline void halves_piece(const Words<2 * kN>& codes, KvFormat format, float (&x)[kN]) {
+  FP4PA_UNROLL
+  for (int i = 0; i < kN; ++i) {
+    const auto half = static_cast<std::uint16_t>(codes.w[i / 2] >> (16 * (i % 2)));
+    x[i] = format == KvFormat::kBf16 ? core::bf16_to_f32(half) : core::f16_to_f32(half);
+  }
+}
+/// kN scales of neighbouring columns, 4 or 8.
+/// @param words  whether they are aligned
+template <int kN>
+FP4PA_DEVICE inline void scale_piece(const std::uint8_t* from, bool nvfp4, bool words, float (&factors)[kN]) {
+  Words<kN> scales;
+  if (words) {
+    scales = *reinterpret_cast<const Words<kN>*>(from);
+  } else {
+    FP4PA_UNROLL
+    for (int i = 0; i < kN / 4; ++i) {
+      scales.w[i] = std::uint32_t{from[4 * i]} | std::uint32_t{from[4 * i + 1]} << 8 | std::uint32_t{from[4 * i + 2]} << 16 |
+                    std::uint32_t{from[4 * i + 3]} << 24;
+    }
+  }
+  FP4PA_UNROLL
+  for (int i = 0; i < kN / 4; ++i) {
+    if (nvfp4) {
+      unpack_e4m3(scales.w[i] & 0x7f7f7f7fu, factors + 4 * i);
+    } else {
+      FP4PA_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        factors[4 * i + j] = core::E8M0::decode(static_cast<std::uint8_t>(scales.w[i] >> (8 * j)));
+      }
+    }
+  }
 }
 
 }  // namespace fp4pa::FP4PA_GPU

@@ -77,6 +77,7 @@ struct TensorPieceArgs {
   TensorArgs tensor;
   std::uint32_t pieces;
   core::Divisor groups_per_row;
+  float to_units;  // 1 / config.global_scale
 
   [[nodiscard]] FP4PA_DEVICE std::uint8_t* scale_of(std::uint32_t group) const {
     if (tensor.config.scale_layout == ScaleLayout::kLinear) return tensor.scales + group;
@@ -92,8 +93,10 @@ FP4PA_KERNEL(quantize_pieces, kPieceThreads, TensorPieceArgs args) {
   const TensorArgs& t = args.tensor;
   const std::uint32_t piece = static_cast<std::uint32_t>(block_id()) * kPieceThreads + static_cast<std::uint32_t>(thread_id());
   const bool there = piece < args.pieces;
-  float x[16] = {};
-  if (there) load_piece<kDType>(core::element_address(t.plain, kDType, std::int64_t{piece} * 16), x);
+  RawPiece<kDType, 16> raw{};
+  if (there) raw.load(core::element_address(t.plain, kDType, std::int64_t{piece} * 16));
+  float x[16];
+  raw.values(x);
   constexpr bool kFewBits = kDType == DType::kBF16;
   const QuantizeConfig& c = t.config;
   if (c.format == BlockFormat::kMxfp8) {
@@ -104,7 +107,7 @@ FP4PA_KERNEL(quantize_pieces, kPieceThreads, TensorPieceArgs args) {
     return;
   }
   const bool nvfp4 = c.format == BlockFormat::kNvfp4;
-  const PieceCodes out = nvfp4 ? encode_nvfp4_piece<kFewBits>(x, c.global_scale, c.nvfp4_scale)
+  const PieceCodes out = nvfp4 ? encode_nvfp4_piece<kFewBits>(x, c.global_scale, args.to_units, c.nvfp4_scale)
                                : encode_mxfp4_piece<kFewBits>(x, c.scale_mode, 2);
   if (!there) return;
   reinterpret_cast<Words<8>*>(t.codes)[piece] = {{out.codes.w[0], out.codes.w[1]}};
@@ -129,27 +132,36 @@ FP4PA_KERNEL(dequantize_pieces, kPieceThreads, TensorPieceArgs args) {
   const std::uint32_t shift = pieces_per_group == 8 ? 3 : pieces_per_group == 4 ? 2 : 1;
   const bool nvfp4 = format == BlockFormat::kNvfp4;
   const float global = nvfp4 ? t.config.global_scale : 1.0f;
-  float x[kDequantizedPieces][kN];
+  const bool mxfp8 = format == BlockFormat::kMxfp8;
+  Words<kN> codes[kDequantizedPieces];  // of E2M1 the first half
   std::uint8_t scale[kDequantizedPieces];
   FP4PA_UNROLL
   for (int u = 0; u < kDequantizedPieces; ++u) {
     const std::uint32_t wanted = first + static_cast<std::uint32_t>(u) * kPieceThreads;
     const std::uint32_t piece = wanted < args.pieces ? wanted : args.pieces - 1;
-    scale[u] = *args.scale_of(piece >> shift);
-    if (format == BlockFormat::kMxfp8) {
-      load_e4m3(t.codes + std::int64_t{piece} * kN, x[u]);
+    if (mxfp8) {
+      codes[u] = reinterpret_cast<const Words<kN>*>(t.codes)[piece];
     } else {
-      load_e2m1(t.codes + std::int64_t{piece} * (kN / 2), x[u]);
+      codes[u].w[0] = reinterpret_cast<const Words<kN / 2>*>(t.codes)[piece].w[0];
     }
+    scale[u] = *args.scale_of(piece >> shift);
   }
   FP4PA_UNROLL
   for (int u = 0; u < kDequantizedPieces; ++u) {
     const std::uint32_t piece = first + static_cast<std::uint32_t>(u) * kPieceThreads;
     if (piece >= args.pieces) break;
-    const float factor = nvfp4 ? core::UE4M3::decode(scale[u]) : core::E8M0::decode(scale[u]);
+    float x[kN];
+    if (mxfp8) {
+      e4m3_piece(codes[u], x);
+    } else {
+      Words<kN / 2> narrow;
+      narrow.w[0] = static_cast<decltype(narrow.w[0] + 0u)>(codes[u].w[0]);
+      e2m1_piece(narrow, x);
+    }
+    const float factor = nvfp4 ? ue4m3_scale(scale[u]) : core::E8M0::decode(scale[u]);
     FP4PA_UNROLL
-    for (int i = 0; i < kN; ++i) x[u][i] = x[u][i] * factor * global;
-    static_cast<Words<16>*>(t.plain)[piece] = pack_piece<kDType>(x[u]);
+    for (int i = 0; i < kN; ++i) x[i] = x[i] * factor * global;
+    static_cast<Words<16>*>(t.plain)[piece] = pack_piece<kDType>(x);
   }
 }
 
@@ -161,7 +173,8 @@ FP4PA_KERNEL(dequantize_pieces, kPieceThreads, TensorPieceArgs args) {
 [[nodiscard]] inline Status launch_tensor_pieces(void (*const kernel)(TensorPieceArgs), const TensorArgs& t, int elements, int per_thread,
                                           const ExecDesc& exec, const char* doing) noexcept {
   const std::int64_t pieces = t.rows * t.cols / elements;
-  const TensorPieceArgs args{t, static_cast<std::uint32_t>(pieces), core::Divisor::of(static_cast<std::uint32_t>(t.groups_per_row()))};
+  const TensorPieceArgs args{t, static_cast<std::uint32_t>(pieces), core::Divisor::of(static_cast<std::uint32_t>(t.groups_per_row())),
+                             1.0f / t.config.global_scale};
   const std::int64_t per_block = std::int64_t{kPieceThreads} * per_thread;
   return launch(kernel, grid((pieces + per_block - 1) / per_block), kPieceThreads, 0, exec.stream, args, doing);
 }
@@ -201,7 +214,8 @@ Status quantize(const QuantizeConfig& config, const void* x, DType dtype, std::i
                 void* codes, void* scales, const ExecDesc& exec) noexcept {
   const TensorArgs args{config, const_cast<void*>(x), dtype, rows, cols, static_cast<std::uint8_t*>(codes),
                         static_cast<std::uint8_t*>(scales)};
-  if (config.scale_layout == ScaleLayout::kBlocked) {
+  const bool padded = rows % core::kScaleAtomRows != 0 || args.groups_per_row() % core::kScaleAtomGroups != 0;
+  if (config.scale_layout == ScaleLayout::kBlocked && padded) {
     const std::size_t bytes = core::blocked_scale_size(rows, args.groups_per_row());
     if (const Status s = clear(scales, bytes, exec.stream, "clearing the scales' padding"); s != Status::kOk) return s;
   }

@@ -2,6 +2,7 @@
 // what the namespace is, how wide a warp is, and in which order threads take their turns.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -59,6 +60,10 @@ inline std::uint32_t pack_bf16(float low, float high) {
 inline void unpack_f16(std::uint32_t word, float* low, float* high) {
   *low = core::f16_to_f32(static_cast<std::uint16_t>(word));
   *high = core::f16_to_f32(static_cast<std::uint16_t>(word >> 16));
+}
+/// As wrong as a device's may be.
+inline float near_reciprocal(float x) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(1.0f / x) + (FP4PA_TEST_LANES == 32 ? 2u : -2u));
 }
 inline std::uint32_t pack_e4m3(float a, float b, float c, float d) {
   using core::E4M3;
