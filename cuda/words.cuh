@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backends/sm80/convert.hpp"
 #include "cuda/device.hpp"
 
 #define FP4PA_DEVICE __device__
@@ -26,6 +27,43 @@ inline constexpr int kLanes = 32;
 __device__ inline void atomic_max(std::uint32_t* at, std::uint32_t value) { atomicMax(at, value); }
 __device__ inline void sync_warp() { __syncwarp(); }
 __device__ inline void sync_block() { __syncthreads(); }
+
+/// `value` of the lane whose number differs by `mask`; all lanes of a warp call it.
+[[nodiscard]] __device__ inline std::uint32_t shuffle_xor(std::uint32_t value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+using sm80::pack_bf16;
+using sm80::pack_f16;
+/// The two f16 of a word.
+__device__ inline void unpack_f16(std::uint32_t word, float* low, float* high) {
+  asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}" : "=f"(*low), "=f"(*high) : "r"(word));
+}
+/// 1 / x for a normal x, to 22 bits.
+[[nodiscard]] __device__ inline float near_reciprocal(float x) {
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+}
+/// E4M3 codes of four values and back, the first in the lowest byte: as core's E4M3.
+[[nodiscard]] __device__ inline std::uint32_t pack_e4m3(float a, float b, float c, float d) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  std::uint32_t out;
+  asm("{.reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1; cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; "
+      "mov.b32 %0, {low, high};}"
+      : "=r"(out)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return out;
+#else
+  using core::E4M3;
+  return std::uint32_t{E4M3::encode(a)} | std::uint32_t{E4M3::encode(b)} << 8 | std::uint32_t{E4M3::encode(c)} << 16 |
+         std::uint32_t{E4M3::encode(d)} << 24;
+#endif
+}
+__device__ inline void unpack_e4m3(std::uint32_t codes, float* out) {
+  unpack_f16(sm80::e4m3_to_f16(codes), out, out + 1);
+  unpack_f16(sm80::e4m3_to_f16(codes >> 16), out + 2, out + 3);
+}
 
 [[nodiscard]] inline dim3 grid(std::int64_t blocks, std::int64_t blocks_y = 1) {
   return {static_cast<unsigned>(blocks), static_cast<unsigned>(blocks_y)};

@@ -12,6 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <bit>
+
+#include "core/formats/elements.hpp"
+#include "core/formats/half.hpp"
 #include "hip/device.hpp"
 
 #define FP4PA_DEVICE __attribute__((device))
@@ -48,6 +52,36 @@ FP4PA_DEVICE inline void sync_block() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+/// `value` of the lane whose number differs by `mask`; all lanes of a wave call it.
+[[nodiscard]] FP4PA_DEVICE inline std::uint32_t shuffle_xor(std::uint32_t value, int mask) {
+  const int lane = static_cast<int>(__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0)));
+  return static_cast<std::uint32_t>(__builtin_amdgcn_ds_bpermute(4 * (lane ^ mask), static_cast<int>(value)));
+}
+
+[[nodiscard]] FP4PA_DEVICE inline std::uint32_t pack_f16(float low, float high) {
+  return std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<_Float16>(low))} |
+         std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<_Float16>(high))} << 16;
+}
+[[nodiscard]] FP4PA_DEVICE inline std::uint32_t pack_bf16(float low, float high) {
+  return std::uint32_t{core::f32_to_bf16(low)} | std::uint32_t{core::f32_to_bf16(high)} << 16;
+}
+/// The two f16 of a word.
+FP4PA_DEVICE inline void unpack_f16(std::uint32_t word, float* low, float* high) {
+  *low = static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(word)));
+  *high = static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(word >> 16)));
+}
+/// 1 / x for a normal x, to 22 bits.
+[[nodiscard]] FP4PA_DEVICE inline float near_reciprocal(float x) { return 1.0f / x; }
+/// E4M3 codes of four values and back, the first in the lowest byte: as core's E4M3. gfx950's conversion does not saturate.
+[[nodiscard]] FP4PA_DEVICE inline std::uint32_t pack_e4m3(float a, float b, float c, float d) {
+  using core::E4M3;
+  return std::uint32_t{E4M3::encode(a)} | std::uint32_t{E4M3::encode(b)} << 8 | std::uint32_t{E4M3::encode(c)} << 16 |
+         std::uint32_t{E4M3::encode(d)} << 24;
+}
+FP4PA_DEVICE inline void unpack_e4m3(std::uint32_t codes, float* out) {
+  for (int i = 0; i < 4; ++i) out[i] = core::E4M3::decode(static_cast<std::uint8_t>(codes >> (8 * i)));
 }
 
 /// The next kernel begins when this one has ended.

@@ -23,11 +23,13 @@ namespace fp4pa::core {
 
 /// |x| in units of the global scale. Clamped to 4096, above which sf and codes all saturate. The clamp is done on
 /// bits, which also keeps compilers from fusing this product into the differences below.
-FP4PA_FN constexpr float nvfp4_normalise(float x, float global) {
-  const std::uint32_t bits = magnitude_bits(x * (1.0f / global));
+/// @param to_units  1 / global
+FP4PA_FN constexpr float nvfp4_in_units(float x, float to_units) {
+  const std::uint32_t bits = magnitude_bits(x * to_units);
   const std::uint32_t limit = float_bits(4096.0f);
   return float_from_bits(bits < limit ? bits : limit);
 }
+FP4PA_FN constexpr float nvfp4_normalise(float x, float global) { return nvfp4_in_units(x, 1.0f / global); }
 
 /// Magnitude code (0 to 7) of t / sf: the nearest E2M1 value to the exact quotient, ties to even, without a division
 /// per element. The tie points, times sf, have at most 7 significant bits. So t may be cut to 12 bits if a lost bit is
@@ -87,23 +89,21 @@ struct Nvfp4Candidates {
   std::uint8_t four;
 };
 
-FP4PA_FN constexpr Nvfp4Candidates nvfp4_candidates(float amax, float global, Nvfp4Scale choice) {
+FP4PA_FN constexpr Nvfp4Candidates nvfp4_candidates_in_units(float amax, float to_units, Nvfp4Scale choice) {
   if (magnitude_bits(amax) >= kFloatInfBits) return {UE4M3::kNan, UE4M3::kNan};
-  const float t = nvfp4_normalise(amax, global);
+  const float t = nvfp4_in_units(amax, to_units);
   const std::uint8_t six = UE4M3::encode(t / 6.0f);
   return {six, choice == Nvfp4Scale::kFourOverSix ? UE4M3::encode(t * 0.25f) : six};
 }
 
-/// Scale of a group whose elements are read through `load(i)`, i in [0, n): for columns and other strides.
-/// Four-over-six takes amax / 4 only if its squared error is strictly smaller.
-template <class Load>
-FP4PA_FN constexpr std::uint8_t nvfp4_scale_of(int n, const Load& load, float global, Nvfp4Scale choice) {
-  std::uint32_t amax_bits = 0;
-  for (int i = 0; i < n; ++i) amax_bits = amax_step(amax_bits, load(i));
-  const float amax = float_from_bits(amax_bits);
-  const Nvfp4Candidates candidates = nvfp4_candidates(amax, global, choice);
-  if (candidates.six == candidates.four) return candidates.six;
+FP4PA_FN constexpr Nvfp4Candidates nvfp4_candidates(float amax, float global, Nvfp4Scale choice) {
+  return nvfp4_candidates_in_units(amax, 1.0f / global, choice);
+}
 
+/// The candidate under which the n elements `load(i)` have the smaller squared error: amax / 4 only if it is strictly smaller.
+template <class Load>
+FP4PA_FN constexpr std::uint8_t nvfp4_better(int n, const Load& load, float amax, float global,
+                                             Nvfp4Candidates candidates) {
   const float amax_t = nvfp4_normalise(amax, global);
   const auto six = Nvfp4SquaredError::make(amax_t, candidates.six);
   const auto four = Nvfp4SquaredError::make(amax_t, candidates.four);
@@ -115,6 +115,17 @@ FP4PA_FN constexpr std::uint8_t nvfp4_scale_of(int n, const Load& load, float gl
     error_four += four.term(t);
   }
   return error_four < error_six ? candidates.four : candidates.six;
+}
+
+/// Scale of a group whose elements are read through `load(i)`, i in [0, n): for columns and other strides.
+template <class Load>
+FP4PA_FN constexpr std::uint8_t nvfp4_scale_of(int n, const Load& load, float global, Nvfp4Scale choice) {
+  std::uint32_t amax_bits = 0;
+  for (int i = 0; i < n; ++i) amax_bits = amax_step(amax_bits, load(i));
+  const float amax = float_from_bits(amax_bits);
+  const Nvfp4Candidates candidates = nvfp4_candidates(amax, global, choice);
+  if (candidates.six == candidates.four) return candidates.six;
+  return nvfp4_better(n, load, amax, global, candidates);
 }
 
 /// @param x  n elements (16 in the format), `stride` elements apart

@@ -28,6 +28,13 @@ FP4PA_FN constexpr std::size_t blocked_scale_offset(std::int64_t row, std::int64
   return static_cast<std::size_t>(atom * (kScaleAtomRows * kScaleAtomGroups) + within);
 }
 
+/// The same for a tensor of less than 2^31 scales, whose rows and groups need 32 bits: what a GPU divides without ado.
+FP4PA_FN constexpr std::int64_t blocked_scale_offset_32(std::uint32_t row, std::uint32_t group, std::uint32_t num_groups) {
+  const std::uint32_t atoms_per_row = (num_groups + 3) / 4;
+  const std::int64_t atom = std::int64_t{row / 128} * atoms_per_row + group / 4;
+  return atom * 512 + (row % 32 * 16 + row % 128 / 32 * 4 + group % 4);
+}
+
 /// Bytes of the whole layout, padding included.
 FP4PA_FN constexpr std::size_t blocked_scale_size(std::int64_t rows, std::int64_t groups) {
   const std::int64_t row_atoms = (rows + kScaleAtomRows - 1) / kScaleAtomRows;

@@ -26,25 +26,25 @@ FP4PA_FN constexpr std::uint8_t e8m0_from_amax(float amax, ScaleMode mode) {
   const std::uint32_t magnitude = magnitude_bits(amax);
   if (magnitude >= kFloatInfBits) return E8M0::kNan;
 
-  const std::uint32_t mantissa = magnitude & kMantissaMask;
-  bool one_more = false;
+  // What has to be added to carry from the mantissa into the exponent where the scale is one more.
+  std::uint32_t carry = 0;
   switch (mode) {
     case ScaleMode::kFloor:
       break;
     case ScaleMode::kCeil:
-      one_more = mantissa != 0;
+      carry = kMantissaMask;
       break;
     case ScaleMode::kRceil:
-      one_more = mantissa > (float_bits(Element::kMax) & kMantissaMask);
+      carry = kMantissaMask - (float_bits(Element::kMax) & kMantissaMask);
       break;
     case ScaleMode::kEven:
-      one_more = mantissa + kHalfStep > kMantissaMask;
+      carry = kHalfStep;
       break;
   }
   // A subnormal amax has exponent field 0 here, too large a value for most of them, but emax is at least 2 in every
   // element format, so that the clamp catches them all.
   static_assert(Element::kEmax >= 2);
-  const int code = static_cast<int>(magnitude >> 23) - Element::kEmax + (one_more ? 1 : 0);
+  const int code = static_cast<int>((magnitude + carry) >> 23) - Element::kEmax;
   return static_cast<std::uint8_t>(code > 0 ? (code < 254 ? code : 254) : 0);
 }
 

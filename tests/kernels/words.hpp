@@ -2,11 +2,14 @@
 // what the namespace is, how wide a warp is, and in which order threads take their turns.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "api/backend.hpp"
+#include "core/formats/elements.hpp"
+#include "core/formats/half.hpp"
 #include "core/macros.hpp"
 #include "tests/kernels/fibers.hpp"
 
@@ -39,6 +42,37 @@ inline int block_id_y() { return current_block.y; }
 inline void atomic_max(std::uint32_t* at, std::uint32_t value) { *at = value > *at ? value : *at; }
 inline void sync_warp() { kernels_test::sync_warp(); }
 inline void sync_block() { kernels_test::sync_block(); }
+
+inline std::uint32_t shuffle_xor(std::uint32_t value, int mask) {
+  static std::uint32_t of_thread[1024];
+  of_thread[thread_id()] = value;
+  sync_warp();
+  const std::uint32_t peer = of_thread[thread_id() ^ mask];
+  sync_warp();
+  return peer;
+}
+inline std::uint32_t pack_f16(float low, float high) {
+  return std::uint32_t{core::f32_to_f16(low)} | std::uint32_t{core::f32_to_f16(high)} << 16;
+}
+inline std::uint32_t pack_bf16(float low, float high) {
+  return std::uint32_t{core::f32_to_bf16(low)} | std::uint32_t{core::f32_to_bf16(high)} << 16;
+}
+inline void unpack_f16(std::uint32_t word, float* low, float* high) {
+  *low = core::f16_to_f32(static_cast<std::uint16_t>(word));
+  *high = core::f16_to_f32(static_cast<std::uint16_t>(word >> 16));
+}
+/// As wrong as a device's may be.
+inline float near_reciprocal(float x) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(1.0f / x) + (FP4PA_TEST_LANES == 32 ? 2u : -2u));
+}
+inline std::uint32_t pack_e4m3(float a, float b, float c, float d) {
+  using core::E4M3;
+  return std::uint32_t{E4M3::encode(a)} | std::uint32_t{E4M3::encode(b)} << 8 | std::uint32_t{E4M3::encode(c)} << 16 |
+         std::uint32_t{E4M3::encode(d)} << 24;
+}
+inline void unpack_e4m3(std::uint32_t codes, float* out) {
+  for (int i = 0; i < 4; ++i) out[i] = core::E4M3::decode(static_cast<std::uint8_t>(codes >> (8 * i)));
+}
 
 inline void allow_dependents() {}
 

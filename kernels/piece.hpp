@@ -1,0 +1,307 @@
+// Pieces: neighbouring elements of a row in one thread's registers, read, encoded, decoded and written in words.
+//
+// A quantised piece has sixteen elements, which is a group of NVFP4, and half of one of MXFP4 and MXFP8: its other half is the
+// neighbouring lane's. Loads and stores have up to 16 bytes, neighbouring threads' side by side. Bytes are those that
+// core/paging's functions write; what they do for any address and length stands in cache_rows.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "core/formats/block.hpp"
+#include "core/formats/e2m1_words.hpp"
+#include "core/formats/hadamard.hpp"
+#include "core/paging/encode_row.hpp"
+#include "core/paging/plain_row.hpp"
+#include "kernels/cache_ops.hpp"
+
+namespace fp4pa::FP4PA_GPU {
+
+inline constexpr int kPieceThreads = 256;
+
+/// kBytes that move at once.
+template <int kBytes>
+struct alignas(kBytes) Words {
+  static constexpr int kCount = kBytes / 4;
+  std::uint32_t w[kCount];
+};
+template <>
+struct alignas(2) Words<2> {
+  std::uint16_t w[1];
+};
+
+/// f<dtype>, for a kernel that is a template.
+#define FP4PA_OF_DTYPE(dtype, f) \
+  ((dtype) == DType::kF32 ? f<DType::kF32> : (dtype) == DType::kF16 ? f<DType::kF16> : f<DType::kBF16>)
+
+[[nodiscard]] inline bool aligned(const void* p, std::int64_t to) { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
+
+/// kN elements of `kDType` as they lie in memory, at 16-byte steps.
+template <DType kDType, int kN>
+struct RawPiece {
+  static constexpr int kLoads = kN * size_of(kDType) / 16;
+  Words<16> words[kLoads];
+
+  FP4PA_DEVICE void load(const void* from) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kLoads; ++i) words[i] = static_cast<const Words<16>*>(from)[i];
+  }
+  FP4PA_DEVICE void values(float (&x)[kN]) const {
+    FP4PA_UNROLL
+    for (int i = 0; i < 4 * kLoads; ++i) {
+      const std::uint32_t word = words[i / 4].w[i % 4];
+      if constexpr (kDType == DType::kF32) {
+        x[i] = core::float_from_bits(word);
+      } else if constexpr (kDType == DType::kBF16) {
+        x[2 * i] = core::float_from_bits(word << 16);
+        x[2 * i + 1] = core::float_from_bits(word & 0xffff0000u);
+      } else {
+        unpack_f16(word, &x[2 * i], &x[2 * i + 1]);
+      }
+    }
+  }
+};
+
+/// kN elements, 16 bytes of them, rounded by the device's conversion: a NaN is the device's.
+template <DType kDType, int kN>
+[[nodiscard]] FP4PA_DEVICE inline Words<16> pack_piece(const float (&x)[kN]) {
+  static_assert(kN * size_of(kDType) == 16);
+  Words<16> four;
+  FP4PA_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    if constexpr (kDType == DType::kF32) {
+      four.w[j] = core::float_bits(x[j]);
+    } else {
+      four.w[j] = kDType == DType::kF16 ? pack_f16(x[2 * j], x[2 * j + 1]) : pack_bf16(x[2 * j], x[2 * j + 1]);
+    }
+  }
+  return four;
+}
+/// The same with a NaN's sign and upper bits kept, as core's conversions do.
+template <DType kDType, int kN>
+[[nodiscard]] FP4PA_DEVICE inline Words<16> pack_piece_and_nan(const float (&x)[kN]) {
+  Words<16> four = pack_piece<kDType>(x);
+  if constexpr (kDType != DType::kF32) {
+    constexpr bool kF16 = kDType == DType::kF16;
+    constexpr std::uint32_t kToSign = kF16 ? 0x03ff03ffu : 0x007f007fu;  // what takes a NaN's magnitude to the sign bit
+    std::uint32_t nan = 0;
+    FP4PA_UNROLL
+    for (int j = 0; j < 4; ++j) nan |= (four.w[j] & 0x7fff7fffu) + kToSign;
+    if ((nan & 0x80008000u) != 0) {
+      FP4PA_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const float low = x[2 * j];
+        const float high = x[2 * j + 1];
+        four.w[j] = std::uint32_t{kF16 ? core::f32_to_f16(low) : core::f32_to_bf16(low)} |
+                    std::uint32_t{kF16 ? core::f32_to_f16(high) : core::f32_to_bf16(high)} << 16;
+      }
+    }
+  }
+  return four;
+}
+
+/// The largest magnitude, as bits, of `lanes` neighbouring lanes' pieces; `lanes` is a power of two.
+template <int kN>
+[[nodiscard]] FP4PA_DEVICE inline float piece_amax(const float (&x)[kN], int lanes) {
+  std::uint32_t twice = 0;
+  FP4PA_UNROLL
+  for (int i = 0; i < kN; ++i) {
+    const std::uint32_t magnitude = core::float_bits(x[i]) << 1;  // a shift may take another pipe than logic
+    twice = magnitude > twice ? magnitude : twice;
+  }
+  std::uint32_t amax = twice >> 1;
+  for (int bit = 1; bit < lanes; bit *= 2) {
+    const std::uint32_t peer = shuffle_xor(amax, bit);
+    amax = peer > amax ? peer : amax;
+  }
+  return core::float_from_bits(amax);
+}
+
+/// A scale of NVFP4.
+[[nodiscard]] FP4PA_DEVICE inline float ue4m3_scale(std::uint8_t code) {
+  float values[4];
+  unpack_e4m3(code & 0x7fu, values);
+  return values[0];
+}
+[[nodiscard]] FP4PA_FN constexpr bool is_16_bits(KvFormat format) {
+  return format == KvFormat::kBf16 || format == KvFormat::kF16;
+}
+
+/// Codes of x * factor, `factor` being the reciprocal of a scale, to 20 bits, times kE2m1HalfUnit.
+template <bool kFewBits>
+[[nodiscard]] FP4PA_DEVICE inline Words<8> e2m1_piece(const float (&x)[16], float factor) {
+  Words<8> codes;
+  FP4PA_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    std::uint32_t halves[4];
+    FP4PA_UNROLL
+    for (int p = 0; p < 4; ++p) {
+      const float a = x[8 * i + p];
+      const float b = x[8 * i + p + 4];
+      halves[p] = kFewBits ? pack_f16(a * factor, b * factor)
+                           : pack_f16(core::odd_bf16(a) * factor, core::odd_bf16(b) * factor);
+    }
+    codes.w[i] = core::e2m1_codes(halves);
+  }
+  return codes;
+}
+
+struct PieceCodes {
+  Words<16> codes;  // of E2M1 the first two words
+  std::uint8_t scale;
+};
+
+/// @param kFewBits  whether the elements are bfloat16's
+/// @param lanes     neighbours that share a scale
+template <bool kFewBits>
+[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_mxfp4_piece(const float (&x)[16], ScaleMode mode, int lanes) {
+  PieceCodes out;
+  out.scale = core::e8m0_from_amax<core::E2M1>(piece_amax(x, lanes), mode);
+  const bool nan = out.scale == core::E8M0::kNan;
+  const Words<8> codes = e2m1_piece<kFewBits>(x, nan ? 0.0f : core::e8m0_reciprocal(out.scale) * core::kE2m1HalfUnit);
+  out.codes.w[0] = nan ? 0x77777777u : codes.w[0];
+  out.codes.w[1] = nan ? 0x77777777u : codes.w[1];
+  return out;
+}
+
+/// @param to_units  1 / global
+template <bool kFewBits>
+[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_nvfp4_piece(const float (&x)[16], float global, float to_units,
+                                                                Nvfp4Scale choice) {
+  PieceCodes out;
+  const float amax = piece_amax(x, 1);
+  const core::Nvfp4Candidates candidates = core::nvfp4_candidates_in_units(amax, to_units, choice);
+  out.scale = candidates.six;
+  if (candidates.six != candidates.four) {
+    out.scale = core::nvfp4_better(16, [&](int i) { return x[i]; }, amax, global, candidates);
+  }
+  const bool nan = out.scale == core::UE4M3::kNan;
+  const float sf = ue4m3_scale(out.scale);
+  const float factor = nan || out.scale == 0 ? 0.0f : near_reciprocal(sf) * core::kE2m1HalfUnit;
+  Words<8> codes;
+  // Units of a power of two leave bfloat16's bits what they are, and multiply with the scale.
+  const std::uint32_t units = core::float_bits(to_units);
+  if (kFewBits && (units & 0x007fffffu) == 0 && units >= 0x20000000u && units < 0x60000000u && out.scale != 0x7e) {
+    codes = e2m1_piece<true>(x, factor * to_units);
+  } else {
+    float t[16];
+    FP4PA_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      // Under the largest scale values may pass 6 times it by any amount, where others stay below 10 times.
+      t[i] = x[i] * to_units;
+      t[i] = t[i] > 2688.0f ? 2688.0f : t[i] < -2688.0f ? -2688.0f : t[i];
+    }
+    codes = e2m1_piece<false>(t, factor);
+  }
+  out.codes.w[0] = nan ? 0x77777777u : codes.w[0];
+  out.codes.w[1] = nan ? 0x77777777u : codes.w[1];
+  return out;
+}
+
+[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_mxfp8_piece(const float (&x)[16], ScaleMode mode) {
+  PieceCodes out;
+  out.scale = core::e8m0_from_amax<core::E4M3>(piece_amax(x, 2), mode);
+  const float factor = core::e8m0_reciprocal(out.scale);
+  FP4PA_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    out.codes.w[i] = pack_e4m3(x[4 * i] * factor, x[4 * i + 1] * factor, x[4 * i + 2] * factor, x[4 * i + 3] * factor);
+  }
+  return out;
+}
+
+[[nodiscard]] FP4PA_DEVICE inline Words<16> encode_fp8_piece(const float (&x)[16], float global) {
+  Words<16> out;
+  // A power of two divides as its reciprocal multiplies.
+  const bool exact = (core::float_bits(global) & 0x007fffffu) == 0;
+  const float reciprocal = 1.0f / global;
+  FP4PA_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    float y[4];
+    FP4PA_UNROLL
+    for (int j = 0; j < 4; ++j) y[j] = exact ? x[4 * i + j] * reciprocal : x[4 * i + j] / global;
+    out.w[i] = pack_e4m3(y[0], y[1], y[2], y[3]);
+  }
+  return out;
+}
+
+/// The transform of hadamard.hpp on neighbouring lanes' pieces: every value passes the same additions.
+FP4PA_DEVICE inline void rotate_pieces(float (&x)[16], int block) {
+  FP4PA_UNROLL
+  for (int distance = 1; distance < 16; distance *= 2) {
+    FP4PA_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      if ((i & distance) != 0) continue;
+      const float a = x[i];
+      const float b = x[i + distance];
+      x[i] = a + b;
+      x[i + distance] = a - b;
+    }
+  }
+  for (int lanes = 1; 16 * lanes < block; lanes *= 2) {
+    const std::uint32_t sign = (thread_id() & lanes) != 0 ? core::kFloatSignBit : 0u;
+    FP4PA_UNROLL
+    for (int i = 0; i < 16; ++i) {
+      const std::uint32_t own = core::float_bits(x[i]);
+      x[i] = core::float_from_bits(shuffle_xor(own, lanes)) + core::float_from_bits(own ^ sign);
+    }
+  }
+  const float norm = core::hadamard_norm(block);
+  FP4PA_UNROLL
+  for (int i = 0; i < 16; ++i) x[i] *= norm;
+}
+
+/// kN elements of E2M1, 4 or 8, without a scale.
+template <int kN>
+FP4PA_DEVICE inline void e2m1_piece(const Words<kN / 2>& codes, float (&x)[kN]) {
+  std::uint32_t halves[4];
+  core::e2m1_halves(codes.w[0], halves);
+  FP4PA_UNROLL
+  for (int p = 0; p < 4; ++p) {
+    float low, high;
+    unpack_f16(halves[p], &low, &high);
+    x[p] = low * (1.0f / core::kE2m1HalfUnit);
+    if constexpr (kN == 8) x[p + 4] = high * (1.0f / core::kE2m1HalfUnit);
+  }
+}
+/// kN elements of E4M3, 4 or 8, without a scale.
+template <int kN>
+FP4PA_DEVICE inline void e4m3_piece(const Words<kN>& codes, float (&x)[kN]) {
+  FP4PA_UNROLL
+  for (int i = 0; i < kN / 4; ++i) unpack_e4m3(codes.w[i], x + 4 * i);
+}
+/// kN elements of a 16-bit format.
+template <int kN>
+FP4PA_DEVICE inline void halves_piece(const Words<2 * kN>& codes, KvFormat format, float (&x)[kN]) {
+  FP4PA_UNROLL
+  for (int i = 0; i < kN; ++i) {
+    const auto half = static_cast<std::uint16_t>(codes.w[i / 2] >> (16 * (i % 2)));
+    x[i] = format == KvFormat::kBf16 ? core::bf16_to_f32(half) : core::f16_to_f32(half);
+  }
+}
+/// kN scales of neighbouring columns, 4 or 8.
+/// @param words  whether they are aligned
+template <int kN>
+FP4PA_DEVICE inline void scale_piece(const std::uint8_t* from, bool nvfp4, bool words, float (&factors)[kN]) {
+  Words<kN> scales;
+  if (words) {
+    scales = *reinterpret_cast<const Words<kN>*>(from);
+  } else {
+    FP4PA_UNROLL
+    for (int i = 0; i < kN / 4; ++i) {
+      scales.w[i] = std::uint32_t{from[4 * i]} | std::uint32_t{from[4 * i + 1]} << 8 | std::uint32_t{from[4 * i + 2]} << 16 |
+                    std::uint32_t{from[4 * i + 3]} << 24;
+    }
+  }
+  FP4PA_UNROLL
+  for (int i = 0; i < kN / 4; ++i) {
+    if (nvfp4) {
+      unpack_e4m3(scales.w[i] & 0x7f7f7f7fu, factors + 4 * i);
+    } else {
+      FP4PA_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        factors[4 * i + j] = core::E8M0::decode(static_cast<std::uint8_t>(scales.w[i] >> (8 * j)));
+      }
+    }
+  }
+}
+
+}  // namespace fp4pa::FP4PA_GPU
