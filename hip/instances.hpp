@@ -135,4 +135,19 @@ inline constexpr int kAtomQueries = 16;
   return core::shared_layout(i, kAtomQueries, c.cache.head_dim, waves, stage_bytes(i, c), result);
 }
 
+struct Launch {
+  int warps;
+  core::SharedLayout layout;
+};
+/// As many waves as the instance was made for, or fewer where the device's shared memory ends.
+/// @param shared_bytes  that a block may ask for
+[[nodiscard]] inline Launch launch_of(const SimtConfig& shape, const AttentionConfig& config, int shared_bytes) {
+  int warps = shape.warps;
+  core::SharedLayout layout = shared_layout_of(shape, config, warps);
+  while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
+    layout = shared_layout_of(shape, config, --warps);
+  }
+  return {warps, layout};
+}
+
 }  // namespace fp4pa::hip
