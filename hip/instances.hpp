@@ -58,6 +58,8 @@ inline constexpr SimtConfig kInstances[] = {
     instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 64, 4),
     instance::native(KvKind::kMxfp4, KvKind::kMxfp4, 128, 3),
     instance::native_prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128),
+    instance::native(KvKind::kMxfp8, KvKind::kMxfp8, 128, 2),
+    instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4, 32, 2),
