@@ -30,22 +30,6 @@ const void* function_of(int instance) {
 /// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
 constexpr std::int32_t kOverheadTiles = 13;
 
-struct Launch {
-  int warps;
-  core::SharedLayout layout;
-};
-
-/// As many warps as the instance was made for, or fewer where the device's shared memory ends.
-Launch launch_of(int instance, const AttentionConfig& config, int shared_bytes) {
-  const core::SimtConfig& shape = shape_of(instance);
-  int warps = shape.warps;
-  core::SharedLayout layout = shared_layout_of(instance, config, warps);
-  while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
-    layout = shared_layout_of(instance, config, --warps);
-  }
-  return {warps, layout};
-}
-
 /// Lets a kernel use all the shared memory it may ask for, once per device.
 Status prepare(int instance, const DeviceProperties& device) {
   static std::array<std::array<std::atomic<bool>, kNumVariants>, kMaxDevices> prepared{};

@@ -58,6 +58,8 @@ inline constexpr SimtConfig kInstances[] = {
     instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 64, 4),
     instance::native(KvKind::kMxfp4, KvKind::kMxfp4, 128, 3),
     instance::native_prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128),
+    instance::native(KvKind::kMxfp8, KvKind::kMxfp8, 128, 2),
+    instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4, 32, 2),
@@ -133,6 +135,21 @@ inline constexpr int kAtomQueries = 16;
 [[nodiscard]] inline core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int waves) {
   const int result = (i.head_dim * i.row_tiles * kAtomQueries + 2 * i.row_tiles * kAtomQueries) * 4;
   return core::shared_layout(i, kAtomQueries, c.cache.head_dim, waves, stage_bytes(i, c), result);
+}
+
+struct Launch {
+  int warps;
+  core::SharedLayout layout;
+};
+/// As many waves as the instance was made for, or fewer where the device's shared memory ends.
+/// @param shared_bytes  that a block may ask for
+[[nodiscard]] inline Launch launch_of(const SimtConfig& shape, const AttentionConfig& config, int shared_bytes) {
+  int warps = shape.warps;
+  core::SharedLayout layout = shared_layout_of(shape, config, warps);
+  while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
+    layout = shared_layout_of(shape, config, --warps);
+  }
+  return {warps, layout};
 }
 
 }  // namespace fp4pa::hip
