@@ -1,8 +1,12 @@
 #include "cuda/gemm_sm90.hpp"
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <atomic>
 
+#include "api/error.hpp"
+#include "backends/sm90/operand_tile.hpp"
 #include "core/gemm/weight.hpp"
 
 namespace fp4pa::cuda {
@@ -110,6 +114,31 @@ void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& ch
   }
 }
 
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+/// The driver's function, found without linking to the driver; null if it has none.
+[[nodiscard]] EncodeTiled encode_tiled() noexcept {
+  static const EncodeTiled function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
+    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled>(found) : nullptr;
+  }();
+  return function;
+}
+
+/// X as gemm_many is given it.
+[[nodiscard]] bool describe_x(const sm80::GemmParams& p, std::int64_t batch, int x_rows, sm90::TensorMap* out) noexcept {
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(p.x_cols), static_cast<cuuint64_t>(batch * p.m)};
+  const cuuint64_t row_bytes = static_cast<cuuint64_t>(p.x_row) * 2;
+  const cuuint32_t box[2] = {sm90::kPanelDims, static_cast<cuuint32_t>(x_rows)};
+  const cuuint32_t step[2] = {1, 1};
+  static_assert(sizeof(CUtensorMap) == sizeof *out && alignof(CUtensorMap) <= alignof(sm90::TensorMap));
+  return encode_tiled()(reinterpret_cast<CUtensorMap*>(out), CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, const_cast<std::uint16_t*>(p.x), size,
+                        &row_bytes, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 }  // namespace
 
 Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Division* out) noexcept {
@@ -124,7 +153,7 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   Cheapest cheapest{device, a.batch};
   if (a.m <= sm90::kFewMostX) {
     consider_few(a, nvfp4, d, cheapest);
-  } else {
+  } else if (encode_tiled() != nullptr) {
     consider_many(a, nvfp4, d, cheapest);
   }
   *out = cheapest.best;
@@ -136,11 +165,16 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
 Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool paired, std::int64_t batch, cudaStream_t stream) noexcept {
   cudaLaunchAttribute attributes[2];
   const cudaLaunchConfig_t config = launch_config(d, batch, stream, attributes);
-  sm90::FewParams p{params, d.row_groups, d.block_stages, paired};
-  p.gemm.stages = d.stages;
-  p.gemm.splits = d.splits;
-  p.gemm.row_tiles = d.row_tiles;
-  void* arguments[] = {d.few ? static_cast<void*>(&p) : &p.gemm};
+  sm80::GemmParams gemm = params;
+  gemm.stages = d.stages;
+  gemm.splits = d.splits;
+  gemm.row_tiles = d.row_tiles;
+  sm90::FewParams few{gemm, d.row_groups, d.block_stages, paired};
+  sm90::ManyParams many{{}, gemm};
+  if (!d.few && !describe_x(gemm, batch, d.x_rows, &many.x)) {
+    return api::fail(Status::kDeviceError, "describing x to the copy engine: the driver refused");
+  }
+  void* arguments[] = {d.few ? static_cast<void*>(&few) : &many};
   return check(cudaLaunchKernelExC(&config, d.function, arguments), "launching the matrix product");
 }
 

@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_few(const __grid_co
   sm90::FewBlock<kNvfp4, 1>(params, shared).run();
 }
 template <bool kNvfp4, int kXRows>
-__global__ void __launch_bounds__(sm90::kManyThreads, 1) gemm_many(const __grid_constant__ sm80::GemmParams params) {
+__global__ void __launch_bounds__(sm90::kManyThreads, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
   sm90::ManyBlock<kNvfp4, kXRows>(params, shared).run();
 }

@@ -7,7 +7,8 @@
 // a warp's stage lie in 2^-20 to 2^4. A warp that finds others gives zeros to its group's products of this stage and adds its
 // sixteen rows by mma.sync, whose sums lie as wgmma's do, with the scales multiplied into sums of 32 columns.
 //
-// A half of a stage is decoded while the half before is multiplied. W and X come by cp.async through a ring of stages of 128 columns.
+// A half of a stage is decoded while the half before is multiplied. Stages of 128 columns come through a ring, W and its scales by
+// cp.async and X by the copy engine.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm90/exec.hpp"
 #include "backends/sm90/gemm_many_params.hpp"
+#include "backends/sm90/tensor_copy.hpp"
 #include "core/formats/scale_layout.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
@@ -27,27 +29,33 @@ namespace fp4pa::sm90 {
 template <bool kNvfp4, int kXRows>
 class ManyBlock {
  public:
-  __device__ __forceinline__ ManyBlock(const sm80::GemmParams& params, std::uint8_t* shared)
-      : p_(params),
+  __device__ __forceinline__ ManyBlock(const ManyParams& many, std::uint8_t* shared)
+      : x_map_(many.x),
+        p_(many.gemm),
         exec_(shared),
         shared_(shared),
         base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
         thread_(static_cast<int>(threadIdx.x)),
         lane_{static_cast<int>(threadIdx.x % 32)},
-        rank_(static_cast<int>(blockIdx.x) % params.splits),
+        rank_(static_cast<int>(blockIdx.x) % p_.splits),
         batch_(blockIdx.z) {
-    const int tile = static_cast<int>(blockIdx.x) / params.splits;
-    first_row_ = tile % params.row_tiles * kManyRows;
-    first_x_ = tile / params.row_tiles * kXRows;
+    const int tile = static_cast<int>(blockIdx.x) / p_.splits;
+    first_row_ = tile % p_.row_tiles * kManyRows;
+    first_x_ = tile / p_.row_tiles * kXRows;
     first_ = static_cast<int>(static_cast<std::int64_t>(p_.stages) * rank_ / p_.splits);
     last_ = static_cast<int>(static_cast<std::int64_t>(p_.stages) * (rank_ + 1) / p_.splits);
-    codes_ = params.codes + batch_ * params.code_batch;
-    scales_ = params.scales + batch_ * params.scale_batch;
+    codes_ = p_.codes + batch_ * p_.code_batch;
+    scales_ = p_.scales + batch_ * p_.scale_batch;
   }
 
   __device__ __forceinline__ void run() {
+    if (thread_ == 0) {
+      for (int i = 0; i < kRing; ++i) barrier_init(barrier(i));
+      barrier_init_fence();
+    }
     cuda::allow_dependents();
     cuda::wait_for_previous();
+    __syncthreads();
 #pragma unroll 1
     for (int s = 0; s < kAhead; ++s) {
       fetch(first_ + s, s);
@@ -58,19 +66,24 @@ class ManyBlock {
 #pragma unroll
     for (int i = 0; i < 32; ++i) a_[i / 16][i / 4 % 4][i % 4] = 0;
 
-    std::uint32_t slot = 0;
+    int slot = 0;
     int next = kAhead;
-    begin(first_, slot, next);
+    std::uint32_t parity = 0;
+    begin(first_, slot, next, parity);
 #pragma unroll 1
     for (int s = first_; s < last_; ++s) {
       // No instruction is in flight here.
-      if (outside_) add_scaled_sums(slot);
-      issue(slot, 0);
-      decode(slot, 1);
-      issue(slot, 1);
-      slot = slot == (kRing - 1) * kStageBytes ? 0 : slot + kStageBytes;
+      const std::uint32_t at = slot_offset(slot);
+      if (outside_) add_scaled_sums(at);
+      issue(at, 0);
+      decode(at, 1);
+      issue(at, 1);
+      if (++slot == kRing) {
+        slot = 0;
+        parity ^= 1;
+      }
       next = next == kRing - 1 ? 0 : next + 1;
-      begin(s + 1, slot, next);
+      begin(s + 1, slot, next, parity);
       wait<0>();
       pin(sums_);
       pin(a_[1]);
@@ -89,6 +102,11 @@ class ManyBlock {
   static constexpr float kUnit = kNvfp4 ? 16384.0f : 8.0f;  // what undoes the operands' powers of two
   static constexpr std::uint32_t kOnes = 0x7f7f7f7fu;       // four E8M0 scales of 1
 
+  __device__ __forceinline__ static std::uint32_t slot_offset(int slot) { return static_cast<std::uint32_t>(slot * kStageBytes); }
+  /// Of X of a stage; barriers lie behind the ring.
+  __device__ __forceinline__ std::uint32_t barrier(int slot) const {
+    return base_ + static_cast<std::uint32_t>(kRing * kStageBytes + 8 * slot);
+  }
   __device__ __forceinline__ static std::uint32_t code_offset(int row, int chunk) {
     return static_cast<std::uint32_t>(kCodes + row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
   }
@@ -96,7 +114,8 @@ class ManyBlock {
     return static_cast<std::uint32_t>(chunk / 8 * kPanel + row * kPanelRowBytes + ((chunk ^ row) & 7) * 16);
   }
 
-  /// Zeros where there is nothing: codes and X past the end make products of 0.
+  /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows of X past the end may be the next
+  /// product's: what they give is not written.
   __device__ __forceinline__ void fetch(int stage, int slot) const {
     if (stage >= last_) return;
     const std::uint32_t to = base_ + static_cast<std::uint32_t>(slot * kStageBytes);
@@ -111,18 +130,12 @@ class ManyBlock {
         copy_16(to + code_offset(row, thread_ % 4) + i * kApart * sm80::kCodeBytes, from + i * kApart * p_.row_bytes, i * kApart < left);
       }
     }
-    {
-      constexpr int kApart = kManyThreads / 16;
-      const int row = thread_ / 16;
-      const int column = stage * sm80::kGemmStage + thread_ % 16 * 8;
-      const std::uint16_t* const from = p_.x + (batch_ * p_.m + first_x_ + row) * p_.x_row + column;
-      const int left = column < p_.x_cols ? p_.m - first_x_ - row : 0;
-      static_assert(kApart % 8 == 0, "the swizzle repeats");
-      const std::uint32_t at = to + x_offset(row, thread_ % 16);
+    if (thread_ == 0) {
+      barrier_expect(barrier(slot), 2 * kPanel);
 #pragma unroll
-      for (int i = 0; i < (kXRows + kApart - 1) / kApart; ++i) {
-        if (kXRows % kApart != 0 && i == kXRows / kApart && row >= kXRows % kApart) break;
-        copy_16(at + i * kApart * kPanelRowBytes, from + i * kApart * p_.x_row, i * kApart < left);
+      for (int panel = 0; panel < 2; ++panel) {
+        copy_box(to + panel * kPanel, x_map_, stage * sm80::kGemmStage + panel * kPanelDims, static_cast<int>(batch_) * p_.m + first_x_,
+                 barrier(slot));
       }
     }
     if (thread_ < kManyRows) fetch_scales(stage, slot * kStageBytes + kScales + thread_ * sm80::gemm_scale_pitch(kNvfp4));
@@ -165,10 +178,11 @@ class ManyBlock {
 
   /// Has stage `stage` wait in `slot` and its first half decoded, while the second half of the one before is multiplied; the one
   /// before that has been, and its slot is filled again. Past the last stage there is nothing to wait for, and what is decoded is not used.
-  __device__ __forceinline__ void begin(int stage, std::uint32_t slot, int next) {
+  __device__ __forceinline__ void begin(int stage, int slot_index, int next, std::uint32_t parity) {
     exec_.template copy_wait<kAhead - 1>();
-    exec_.async_fence();
     __syncthreads();
+    if (stage < last_) barrier_wait(barrier(slot_index), parity);
+    const std::uint32_t slot = slot_offset(slot_index);
     fetch(stage + kAhead, next);
     exec_.copy_commit();
     outside_ = false;
@@ -394,6 +408,7 @@ class ManyBlock {
     return v;
   }
 
+  const TensorMap& x_map_;
   const sm80::GemmParams& p_;
   WarpExec exec_;
   std::uint8_t* shared_;

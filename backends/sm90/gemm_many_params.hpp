@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/sm80/gemm_params.hpp"
+#include "backends/sm90/tensor_copy.hpp"
 #include "core/macros.hpp"
 
 namespace fp4pa::sm90 {
@@ -10,6 +11,11 @@ inline constexpr int kManyGroups = 3;  // warpgroups, each with 64 rows of W
 inline constexpr int kManyThreads = 128 * kManyGroups;
 inline constexpr int kManyRows = 64 * kManyGroups;
 inline constexpr int kManyCodes = kManyRows * sm80::kCodeBytes;
+
+struct ManyParams {
+  TensorMap x;  // all rows of X by its columns, in boxes of 64 columns with the 128-byte swizzle
+  sm80::GemmParams gemm;
+};
 
 /// Stages. Two of them are being multiplied, the others on their way.
 [[nodiscard]] FP4PA_FN constexpr int many_ring(int x_rows) { return x_rows <= 64 ? 6 : 4; }
@@ -23,7 +29,7 @@ inline constexpr int kManySumPitch = kManyRows + 4;
 [[nodiscard]] constexpr int many_shared_bytes(bool nvfp4, int x_rows) {
   const int ring = many_ring(x_rows) * many_stage_bytes(nvfp4, x_rows);
   const int sums = x_rows * kManySumPitch * 4;
-  return ring > sums ? ring : sums;
+  return ring + 8 * many_ring(x_rows) > sums ? ring + 8 * many_ring(x_rows) : sums;  // barriers lie behind
 }
 
 }  // namespace fp4pa::sm90
