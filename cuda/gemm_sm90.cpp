@@ -99,17 +99,22 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
 /// In cycles.
 void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   constexpr double kFixed = 5000;
-  d.threads = sm90::kManyThreads;
-  d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::kManyRows));
-  for (d.x_rows = 64; d.x_rows <= 128; d.x_rows *= 2) {
-    d.function = gemm_many_function(nvfp4, d.x_rows);
-    d.shared_bytes = sm90::many_shared_bytes(nvfp4, d.x_rows);
+  constexpr struct {
+    int x_rows, groups;
+    double stage;
+  } kShapes[] = {{64, 2, 800}, {64, 3, 1150}, {128, 3, 1750}};
+  for (const auto& shape : kShapes) {
+    d.x_rows = shape.x_rows;
+    d.row_groups = shape.groups;
+    d.threads = 128 * shape.groups;
+    d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::many_rows(shape.groups)));
+    d.function = gemm_many_function(nvfp4, d.x_rows, d.row_groups);
+    d.shared_bytes = sm90::many_shared_bytes(d.x_rows, d.row_groups);
     if (d.shared_bytes > cheapest.device.shared_bytes) continue;
     d.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, d.x_rows));
-    const double stage = d.x_rows == 64 ? 1000 : 1650;
     for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
       d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
-      cheapest.consider(d, d.block_stages * stage + kFixed + (d.splits > 1 ? 1000 + 16.0 * d.x_rows : 0));
+      cheapest.consider(d, d.block_stages * shape.stage + kFixed + (d.splits > 1 ? 1000 + 16.0 * d.x_rows : 0));
     }
   }
 }
@@ -127,16 +132,17 @@ using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
   return function;
 }
 
-/// X as gemm_many is given it.
-[[nodiscard]] bool describe_x(const sm80::GemmParams& p, std::int64_t batch, int x_rows, sm90::TensorMap* out) noexcept {
-  const cuuint64_t size[2] = {static_cast<cuuint64_t>(p.x_cols), static_cast<cuuint64_t>(batch * p.m)};
-  const cuuint64_t row_bytes = static_cast<cuuint64_t>(p.x_row) * 2;
-  const cuuint32_t box[2] = {sm90::kPanelDims, static_cast<cuuint32_t>(x_rows)};
-  const cuuint32_t step[2] = {1, 1};
+/// A matrix in boxes, as gemm_many is given it.
+[[nodiscard]] bool describe(CUtensorMapDataType type, CUtensorMapSwizzle swizzle, const void* data, std::int64_t columns, std::int64_t rows,
+                            std::int64_t row_bytes, int box_columns, int box_rows, sm90::TensorMap* out) noexcept {
   static_assert(sizeof(CUtensorMap) == sizeof *out && alignof(CUtensorMap) <= alignof(sm90::TensorMap));
-  return encode_tiled()(reinterpret_cast<CUtensorMap*>(out), CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, const_cast<std::uint16_t*>(p.x), size,
-                        &row_bytes, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                        CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const auto pitch = static_cast<cuuint64_t>(row_bytes);
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t step[2] = {1, 1};
+  return encode_tiled()(reinterpret_cast<CUtensorMap*>(out), type, 2, const_cast<void*>(data), size, &pitch, box, step,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -170,9 +176,13 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool p
   gemm.splits = d.splits;
   gemm.row_tiles = d.row_tiles;
   sm90::FewParams few{gemm, d.row_groups, d.block_stages, paired};
-  sm90::ManyParams many{{}, gemm};
-  if (!d.few && !describe_x(gemm, batch, d.x_rows, &many.x)) {
-    return api::fail(Status::kDeviceError, "describing x to the copy engine: the driver refused");
+  sm90::ManyParams many{{}, {}, gemm};
+  if (!d.few && (!describe(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m,
+                           gemm.x_row * 2, sm90::kPanelDims, d.x_rows, &many.x) ||
+                 !describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,
+                           gemm.code_batch == 0 ? gemm.n : batch * gemm.n, gemm.row_bytes, sm80::kCodeBytes,
+                           sm90::many_rows(d.row_groups), &many.w))) {
+    return api::fail(Status::kDeviceError, "describing an operand of %d rows of x to the copy engine: the driver refused", gemm.m);
   }
   void* arguments[] = {d.few ? static_cast<void*>(&few) : &many};
   return check(cudaLaunchKernelExC(&config, d.function, arguments), "launching the matrix product");

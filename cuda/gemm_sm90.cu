@@ -11,10 +11,10 @@ __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_few(const __grid_co
   extern __shared__ __align__(1024) std::uint8_t shared[];
   sm90::FewBlock<kNvfp4, 1>(params, shared).run();
 }
-template <bool kNvfp4, int kXRows>
-__global__ void __launch_bounds__(sm90::kManyThreads, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
+template <bool kNvfp4, int kXRows, int kGroups>
+__global__ void __launch_bounds__(128 * kGroups, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::ManyBlock<kNvfp4, kXRows>(params, shared).run();
+  sm90::ManyBlock<kNvfp4, kXRows, kGroups>(params, shared).run();
 }
 
 }  // namespace
@@ -22,9 +22,13 @@ __global__ void __launch_bounds__(sm90::kManyThreads, 1) gemm_many(const __grid_
 const void* gemm_few_function(bool nvfp4) noexcept {
   return nvfp4 ? reinterpret_cast<const void*>(&gemm_few<true>) : reinterpret_cast<const void*>(&gemm_few<false>);
 }
-const void* gemm_many_function(bool nvfp4, int x_rows) noexcept {
-  if (nvfp4) return x_rows == 64 ? reinterpret_cast<const void*>(&gemm_many<true, 64>) : reinterpret_cast<const void*>(&gemm_many<true, 128>);
-  return x_rows == 64 ? reinterpret_cast<const void*>(&gemm_many<false, 64>) : reinterpret_cast<const void*>(&gemm_many<false, 128>);
+template <bool kNvfp4>
+static const void* many_function(int x_rows, int groups) {
+  if (x_rows == 128) return reinterpret_cast<const void*>(&gemm_many<kNvfp4, 128, 3>);
+  return groups == 2 ? reinterpret_cast<const void*>(&gemm_many<kNvfp4, 64, 2>) : reinterpret_cast<const void*>(&gemm_many<kNvfp4, 64, 3>);
+}
+const void* gemm_many_function(bool nvfp4, int x_rows, int groups) noexcept {
+  return nvfp4 ? many_function<true>(x_rows, groups) : many_function<false>(x_rows, groups);
 }
 
 }  // namespace fp4pa::cuda

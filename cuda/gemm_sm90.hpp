@@ -10,13 +10,15 @@ namespace fp4pa::cuda {
 
 [[nodiscard]] const void* gemm_few_function(bool nvfp4) noexcept;
 /// @param x_rows  64 or 128
-[[nodiscard]] const void* gemm_many_function(bool nvfp4, int x_rows) noexcept;
+/// @param groups  2 or 3, and 3 with 128
+[[nodiscard]] const void* gemm_many_function(bool nvfp4, int x_rows, int groups) noexcept;
 
 struct Sm90Division {
   const void* function;  // null: the kernels of sm_80 serve
   bool few;              // X may be paired or not; else its columns are in their order
   std::int32_t x_rows;   // of a block
-  std::int32_t row_groups, row_tiles, m_tiles, stages, block_stages, splits;
+  std::int32_t row_groups;  // of 64 rows of W
+  std::int32_t row_tiles, m_tiles, stages, block_stages, splits;
   int threads, shared_bytes;
 };
 [[nodiscard]] Status divide_sm90(const LinearArgs& args, const DeviceProperties& device, Sm90Division* out) noexcept;

@@ -7,8 +7,8 @@
 // a warp's stage lie in 2^-20 to 2^4. A warp that finds others gives zeros to its group's products of this stage and adds its
 // sixteen rows by mma.sync, whose sums lie as wgmma's do, with the scales multiplied into sums of 32 columns.
 //
-// A half of a stage is decoded while the half before is multiplied. Stages of 128 columns come through a ring, W and its scales by
-// cp.async and X by the copy engine.
+// A half of a stage is decoded while the half before is multiplied. W and X come by the copy engine through a ring of stages
+// of 128 columns, which has no barrier of the block: warpgroups may be a stage apart, so that one decodes while another's products run.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,14 @@
 
 namespace fp4pa::sm90 {
 
-/// @tparam kXRows  of a block
-template <bool kNvfp4, int kXRows>
+/// @tparam kXRows   of a block
+/// @tparam kGroups  warpgroups, each with 64 rows of W
+template <bool kNvfp4, int kXRows, int kGroups>
 class ManyBlock {
  public:
   __device__ __forceinline__ ManyBlock(const ManyParams& many, std::uint8_t* shared)
       : x_map_(many.x),
+        w_map_(many.w),
         p_(many.gemm),
         exec_(shared),
         shared_(shared),
@@ -40,7 +42,7 @@ class ManyBlock {
         rank_(static_cast<int>(blockIdx.x) % p_.splits),
         batch_(blockIdx.z) {
     const int tile = static_cast<int>(blockIdx.x) / p_.splits;
-    first_row_ = tile % p_.row_tiles * kManyRows;
+    first_row_ = tile % p_.row_tiles * kRows;
     first_x_ = tile / p_.row_tiles * kXRows;
     first_ = static_cast<int>(static_cast<std::int64_t>(p_.stages) * rank_ / p_.splits);
     last_ = static_cast<int>(static_cast<std::int64_t>(p_.stages) * (rank_ + 1) / p_.splits);
@@ -50,17 +52,19 @@ class ManyBlock {
 
   __device__ __forceinline__ void run() {
     if (thread_ == 0) {
-      for (int i = 0; i < kRing; ++i) barrier_init(barrier(i));
+      for (int i = 0; i < kRing; ++i) {
+        barrier_init(full(i), 1);
+        barrier_init(empty(i), kThreads / 32);
+      }
       barrier_init_fence();
     }
     cuda::allow_dependents();
     cuda::wait_for_previous();
     __syncthreads();
 #pragma unroll 1
-    for (int s = 0; s < kAhead; ++s) {
-      fetch(first_ + s, s);
-      exec_.copy_commit();
-    }
+    for (int s = 0; s < kAhead; ++s) fetch(first_ + s, s, 1);
+    find_scales();
+    load_scales(first_);
 #pragma unroll
     for (int i = 0; i < kXRows / 2; ++i) sums_[i / 4][0][i % 4] = 0.0f;
 #pragma unroll
@@ -69,11 +73,18 @@ class ManyBlock {
     int slot = 0;
     int next = kAhead;
     std::uint32_t parity = 0;
-    begin(first_, slot, next, parity);
+    std::uint32_t next_parity = 1;  // of what has not been used there is nothing to wait for
+    begin(first_, slot, parity);
 #pragma unroll 1
     for (int s = first_; s < last_; ++s) {
       // No instruction is in flight here.
       const std::uint32_t at = slot_offset(slot);
+      const int used = slot;
+      fetch(s + kAhead, next, next_parity);
+      if (++next == kRing) {
+        next = 0;
+        next_parity ^= 1;
+      }
       if (outside_) add_scaled_sums(at);
       issue(at, 0);
       decode(at, 1);
@@ -82,31 +93,34 @@ class ManyBlock {
         slot = 0;
         parity ^= 1;
       }
-      next = next == kRing - 1 ? 0 : next + 1;
-      begin(s + 1, slot, next, parity);
+      begin(s + 1, slot, parity);
       wait<0>();
       pin(sums_);
       pin(a_[1]);
+      if (lane_.id == 0) barrier_arrive(empty(used));
     }
     finish();
   }
 
  private:
-  static constexpr int kRing = many_ring(kXRows);
-  static constexpr int kAhead = kRing - 2;
-  static constexpr int kStageBytes = many_stage_bytes(kNvfp4, kXRows);
+  static constexpr int kRows = 64 * kGroups;  // of W
+  static constexpr int kThreads = 128 * kGroups;
+  static constexpr int kSumPitch = many_sum_pitch(kGroups);
+  static constexpr int kRing = many_ring(kXRows, kGroups);
+  static constexpr int kAhead = kRing - 3;  // warpgroups may be a stage apart
+  static constexpr int kStageBytes = many_stage_bytes(kXRows, kGroups);
   static constexpr int kPanel = kXRows * kPanelRowBytes;
-  static constexpr int kCodes = 2 * kPanel;  // behind X
-  static constexpr int kScales = kCodes + kManyCodes;
-  static constexpr int kScaleBytes = kNvfp4 ? 8 : 4;  // of a row and a stage
+  static constexpr int kCodes = 2 * kPanel;           // behind X
+  static constexpr int kWords = kNvfp4 ? 2 : 1;       // of a row's scales of a stage
   static constexpr float kUnit = kNvfp4 ? 16384.0f : 8.0f;  // what undoes the operands' powers of two
   static constexpr std::uint32_t kOnes = 0x7f7f7f7fu;       // four E8M0 scales of 1
 
   __device__ __forceinline__ static std::uint32_t slot_offset(int slot) { return static_cast<std::uint32_t>(slot * kStageBytes); }
-  /// Of X of a stage; barriers lie behind the ring.
-  __device__ __forceinline__ std::uint32_t barrier(int slot) const {
-    return base_ + static_cast<std::uint32_t>(kRing * kStageBytes + 8 * slot);
+  /// Barriers lie behind the ring: a stage has arrived, all warps are through with it.
+  __device__ __forceinline__ std::uint32_t full(int slot) const {
+    return base_ + static_cast<std::uint32_t>(kRing * kStageBytes + 16 * slot);
   }
+  __device__ __forceinline__ std::uint32_t empty(int slot) const { return full(slot) + 8; }
   __device__ __forceinline__ static std::uint32_t code_offset(int row, int chunk) {
     return static_cast<std::uint32_t>(kCodes + row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
   }
@@ -114,87 +128,98 @@ class ManyBlock {
     return static_cast<std::uint32_t>(chunk / 8 * kPanel + row * kPanelRowBytes + ((chunk ^ row) & 7) * 16);
   }
 
-  /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows of X past the end may be the next
+  /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows past the end may be the next
   /// product's: what they give is not written.
-  __device__ __forceinline__ void fetch(int stage, int slot) const {
-    if (stage >= last_) return;
-    const std::uint32_t to = base_ + static_cast<std::uint32_t>(slot * kStageBytes);
-    {
-      const int row = thread_ / 4;
-      const std::int64_t column = std::int64_t{stage} * sm80::kCodeBytes + thread_ % 4 * 16;
-      const std::uint8_t* const from = codes_ + (first_row_ + row) * p_.row_bytes + column;
-      const int left = column < p_.row_bytes ? p_.n - first_row_ - row : 0;
-      constexpr int kApart = kManyThreads / 4;
+  __device__ __forceinline__ void fetch(int stage, int slot, std::uint32_t parity) const {
+    if (stage >= last_ || thread_ != 0) return;
+    barrier_wait(empty(slot), parity);
+    const std::uint32_t to = base_ + slot_offset(slot);
+    barrier_expect(full(slot), kStageBytes);
+    copy_box(to + kCodes, w_map_, stage * sm80::kCodeBytes, (p_.code_batch == 0 ? 0 : static_cast<int>(batch_) * p_.n) + first_row_, full(slot));
 #pragma unroll
-      for (int i = 0; i < kManyRows / kApart; ++i) {
-        copy_16(to + code_offset(row, thread_ % 4) + i * kApart * sm80::kCodeBytes, from + i * kApart * p_.row_bytes, i * kApart < left);
-      }
+    for (int panel = 0; panel < 2; ++panel) {
+      copy_box(to + panel * kPanel, x_map_, stage * sm80::kGemmStage + panel * kPanelDims, static_cast<int>(batch_) * p_.m + first_x_,
+               full(slot));
     }
-    if (thread_ == 0) {
-      barrier_expect(barrier(slot), 2 * kPanel);
-#pragma unroll
-      for (int panel = 0; panel < 2; ++panel) {
-        copy_box(to + panel * kPanel, x_map_, stage * sm80::kGemmStage + panel * kPanelDims, static_cast<int>(batch_) * p_.m + first_x_,
-                 barrier(slot));
-      }
-    }
-    if (thread_ < kManyRows) fetch_scales(stage, slot * kStageBytes + kScales + thread_ * sm80::gemm_scale_pitch(kNvfp4));
-  }
-  __device__ __forceinline__ static void copy_16(std::uint32_t to, const void* from, bool valid) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0) : "memory");
   }
 
-  /// Bytes between a word's start and that of a row's linear scales.
-  __device__ __forceinline__ int misalignment(int row) const {
-    if (p_.scale_layout == ScaleLayout::kBlocked) return 0;
-    return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) +
-                             static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
-  }
-  /// A thread's row; a linear row that starts between words brings its neighbour's bytes along.
-  __device__ __forceinline__ void fetch_scales(int stage, int to) const {
-    const int row = first_row_ + thread_;
+  /// Where the scales of a lane's two rows begin; rows past the end take the last's. A linear row may begin within a word.
+  __device__ __forceinline__ void find_scales() {
     const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
-    const int before = misalignment(row);
-    const int group = stage * kScaleBytes - before;
-    const std::uint8_t* const from =
-        scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(row, group, p_.groups)) : std::int64_t{row} * p_.groups + group);
-    const int left = row < p_.n ? p_.groups - group : 0;
 #pragma unroll
-    for (int word = 0; word < kScaleBytes / 4; ++word) copy_scales(to + 4 * word, from + word * (blocked ? 512 : 4), left - 4 * word);
-    if (before != 0) copy_scales(to + kScaleBytes, from + kScaleBytes, left - kScaleBytes);
-  }
-  /// Up to four scales. A row's last one to three are read one by one: they may end the memory, within a word.
-  __device__ __forceinline__ void copy_scales(int to, const std::uint8_t* from, int left) const {
-    if (left <= 0 || left >= 4) {
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(base_ + static_cast<std::uint32_t>(to)),
-                   "l"(left > 0 ? from : scales_), "r"(left > 0 ? 4 : 0)
-                   : "memory");
-      return;
+    for (int r = 0; r < 2; ++r) {
+      int row = first_row_ + warp_row() + lane_.id / 4 + 8 * r;
+      if (row >= p_.n) row = p_.n - 1;
+      const std::uint8_t* const at = scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(row, 0, p_.groups))
+                                                        : std::int64_t{row} * p_.groups);
+      before_[r] = static_cast<int>(reinterpret_cast<std::uintptr_t>(at) & 3u);
+      scale_at_[r] = at - before_[r];
     }
-    std::uint32_t word = 0;
-    for (int i = 0; i < left; ++i) word |= std::uint32_t{from[i]} << (8 * i);
-    exec_.store_shared(lane_, static_cast<std::uint32_t>(to), word);
+    word_step_ = blocked ? 512 : 4;
+  }
+  /// A lane's scales of a stage on their way to registers. Those past a row's end are 1, or 0 in E4M3: their codes are zeros.
+  __device__ __forceinline__ void load_scales(int stage) {
+    if (stage >= last_) return;
+    const int group = stage * 4 * kWords;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const std::uint8_t* const at = scale_at_[r] + std::int64_t{stage} * kWords * word_step_;
+      const int left = p_.groups - group + before_[r];  // bytes of the row from `at` on
+      const int words = before_[r] != 0 ? kWords + 1 : kWords;
+      next_scale_[r][kWords] = 0;
+      if (left >= 4 * words) {
+#pragma unroll
+        for (int w = 0; w < kWords + 1; ++w) {
+          if (w < words) next_scale_[r][w] = __ldg(reinterpret_cast<const std::uint32_t*>(at + w * word_step_));
+        }
+      } else {
+        // Byte by byte: the row's last may end the memory, within a word.
+#pragma unroll
+        for (int w = 0; w < kWords + 1; ++w) {
+          std::uint32_t word = 0;
+          for (int i = 0; i < 4; ++i) {
+            const int index = 4 * w + i;
+            const bool there = index >= before_[r] && index < left;
+            word |= (there ? std::uint32_t{at[w * word_step_ + i]} : kNvfp4 ? 0u : 0x7fu) << (8 * i);
+          }
+          next_scale_[r][w] = word;
+        }
+      }
+    }
   }
 
-  /// Has stage `stage` wait in `slot` and its first half decoded, while the second half of the one before is multiplied; the one
-  /// before that has been, and its slot is filled again. Past the last stage there is nothing to wait for, and what is decoded is not used.
-  __device__ __forceinline__ void begin(int stage, int slot_index, int next, std::uint32_t parity) {
-    exec_.template copy_wait<kAhead - 1>();
-    __syncthreads();
-    if (stage < last_) barrier_wait(barrier(slot_index), parity);
-    const std::uint32_t slot = slot_offset(slot_index);
-    fetch(stage + kAhead, next);
-    exec_.copy_commit();
+  /// Waits for stage `stage` and decodes its first half, while the second half of the one before is multiplied. Past the last stage there is nothing
+  /// to wait for, and what is decoded is not used.
+  __device__ __forceinline__ void begin(int stage, int slot, std::uint32_t parity) {
     outside_ = false;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      load_scales(stage, slot, r, scale_[r]);
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) scale_[r][w] = __funnelshift_r(next_scale_[r][w], next_scale_[r][w + 1], 8 * before_[r]);
       if constexpr (!kNvfp4) outside_ |= outside_f16(scale_[r][0]);
     }
     if constexpr (!kNvfp4) outside_ = __any_sync(0xffffffffu, outside_);
+    load_scales(stage + 1);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if constexpr (kNvfp4) {
+#pragma unroll
+        for (int chunk = 0; chunk < 4; ++chunk) {
+          factors_[r][chunk] = sm80::e4m3_to_f16((scale_[r][chunk / 2] & kOnes) >> (16 * (chunk % 2)));
+        }
+      } else {
+        // 2^(e - 127 + 11) in f16, on codes at 2^-14: of chunks 0 and 2, then of 1 and 3.
+#pragma unroll
+        for (int odd = 0; odd < 2; ++odd) {
+          const std::uint32_t two = (((scale_[r][0] >> (8 * odd)) & 0x00ff00ffu) << 10) - (101u << 10) * 0x10001u;
+          factors_[r][odd] = outside_ ? 0 : two;
+        }
+      }
+    }
+    if (stage < last_) barrier_wait(full(slot), parity);
     wait<1>();
     pin(a_[0]);
-    decode(slot, 0);
+    decode(slot_offset(slot), 0);
   }
 
   template <int kNewest>
@@ -222,24 +247,6 @@ class ManyBlock {
 
   __device__ __forceinline__ int warp_row() const { return exec_.warp() * 16; }
 
-  /// Scales of row g + 8 r of the warp. Those that do not exist are 1: their codes are zeros.
-  __device__ __forceinline__ void load_scales(int stage, std::uint32_t slot, int r, std::uint32_t (&words)[2]) const {
-    const int row = warp_row() + lane_.id / 4 + 8 * r;
-    const std::uint32_t at = slot + static_cast<std::uint32_t>(kScales + row * sm80::gemm_scale_pitch(kNvfp4));
-    const int shift = 8 * misalignment(first_row_ + row);
-    words[0] = exec_.template load_shared<std::uint32_t>(lane_, at);
-    words[1] = kNvfp4 ? exec_.template load_shared<std::uint32_t>(lane_, at + 4) : 0;
-    if (shift != 0) {
-      const auto behind = exec_.template load_shared<std::uint32_t>(lane_, at + kScaleBytes);
-      words[0] = __funnelshift_r(words[0], kNvfp4 ? words[1] : behind, shift);
-      words[1] = __funnelshift_r(words[1], behind, shift);
-    }
-    if constexpr (!kNvfp4) {
-      const int left = p_.groups - stage * kScaleBytes;
-      if (left < 4) words[0] = (words[0] & ((1u << (8 * left)) - 1)) | (kOnes << (8 * left));
-      if (first_row_ + row >= p_.n) words[0] = kOnes;
-    }
-  }
   /// Whether one of four E8M0 scales is outside of 2^-20 to 2^4, bytes 107 to 131.
   __device__ __forceinline__ static bool outside_f16(std::uint32_t four) {
     const std::uint32_t at_least_107 = ((four & kOnes) + 0x15151515u) | four;
@@ -259,10 +266,12 @@ class ManyBlock {
     constexpr std::uint32_t kHalves = 0x8e008e00u;
     const std::uint32_t even = sm80::select_bits(kSigns, q << 4, q << 1);
     const std::uint32_t odd = sm80::select_bits(kSigns, q, q >> 3);
-    out[0] = __byte_perm(even, odd, 0x4000) & kHalves;
-    out[1] = __byte_perm(even, odd, 0x5010) & kHalves;
-    out[2] = __byte_perm(even, odd, 0x6020) & kHalves;
-    out[3] = __byte_perm(even, odd, 0x7030) & kHalves;
+    const std::uint32_t first = __byte_perm(even, odd, 0x5410);
+    const std::uint32_t last = __byte_perm(even, odd, 0x7632);
+    out[0] = (first << 8) & kHalves;
+    out[1] = first & kHalves;
+    out[2] = (last << 8) & kHalves;
+    out[3] = last & kHalves;
   }
 
   /// A half of a stage as operands; zeros if its scales cannot be multiplied into f16.
@@ -276,13 +285,10 @@ class ManyBlock {
         decode_chunk(slot, warp_row() + lane_.id / 4 + 8 * r, chunk, out);
         std::uint32_t factor[2];  // of the chunk's halves
         if constexpr (kNvfp4) {
-          const std::uint32_t both = sm80::e4m3_to_f16((scale_[r][chunk / 2] & kOnes) >> (16 * (chunk % 2)));
-          factor[0] = __byte_perm(both, 0, 0x1010);
-          factor[1] = __byte_perm(both, 0, 0x3232);
+          factor[0] = __byte_perm(factors_[r][chunk], 0, 0x1010);
+          factor[1] = __byte_perm(factors_[r][chunk], 0, 0x3232);
         } else {
-          // 2^(e - 127 + 11) in f16, on codes at 2^-14.
-          const std::uint32_t two = (((scale_[r][0] >> (chunk % 2 * 8)) & 0x00ff00ffu) << 10) - (101u << 10) * 0x10001u;
-          factor[0] = factor[1] = outside_ ? 0 : __byte_perm(two, 0, chunk < 2 ? 0x1010 : 0x3232);
+          factor[0] = factor[1] = __byte_perm(factors_[r][chunk % 2], 0, chunk < 2 ? 0x1010 : 0x3232);
         }
 #pragma unroll
         for (int i = 0; i < 4; ++i) a_[half][2 * c + i / 2][i % 2 * 2 + r] = sm80::multiply_f16(out[i], factor[i / 2]);
@@ -325,7 +331,6 @@ class ManyBlock {
 
   /// Sums to shared memory, across the cluster, and out.
   __device__ __forceinline__ void finish() const {
-    exec_.template copy_wait<0>();
     __syncthreads();
     auto* const mine = reinterpret_cast<float*>(shared_);
     const int g = lane_.id / 4;
@@ -333,14 +338,14 @@ class ManyBlock {
 #pragma unroll
     for (int nt = 0; nt < kXRows / 8; ++nt) {
 #pragma unroll
-      for (int v = 0; v < 4; ++v) mine[(8 * nt + 2 * t + v % 2) * kManySumPitch + warp_row() + g + 8 * (v / 2)] = sums_[nt][0][v];
+      for (int v = 0; v < 4; ++v) mine[(8 * nt + 2 * t + v % 2) * kSumPitch + warp_row() + g + 8 * (v / 2)] = sums_[nt][0][v];
     }
     block_or_cluster_barrier();
     const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
     // A thread has four rows of W, the cluster's blocks take turns at the rows of X.
-    constexpr int kFours = kManyRows / 4;
-    constexpr int kAtOnce = kManyThreads / kFours;
+    constexpr int kFours = kRows / 4;
+    constexpr int kAtOnce = kThreads / kFours;
     const int row = first_row_ + thread_ % kFours * 4;
     float bias[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (p_.bias != nullptr) {
@@ -349,7 +354,7 @@ class ManyBlock {
       }
     }
     for (int i = rank_ * kAtOnce + thread_ / kFours; i < kXRows && first_x_ + i < p_.m; i += kAtOnce * p_.splits) {
-      const int at = i * kManySumPitch + thread_ % kFours * 4;
+      const int at = i * kSumPitch + thread_ % kFours * 4;
       float4 sum = *reinterpret_cast<const float4*>(mine + at);
       if (p_.splits > 1) {
         float4 part[sm80::kGemmMaxSplits];  // all on their way before the first is needed
@@ -409,6 +414,7 @@ class ManyBlock {
   }
 
   const TensorMap& x_map_;
+  const TensorMap& w_map_;
   const sm80::GemmParams& p_;
   WarpExec exec_;
   std::uint8_t* shared_;
@@ -421,7 +427,12 @@ class ManyBlock {
   const std::uint8_t* codes_;
   const std::uint8_t* scales_;
   float sums_[kXRows / 8][1][4];
-  std::uint32_t scale_[2][2];  // of the current stage, rows g and g + 8
+  // Of a lane's rows g and g + 8 of its warp:
+  const std::uint8_t* scale_at_[2];
+  int before_[2], word_step_;
+  std::uint32_t next_scale_[2][kWords + 1];  // as read, of the next stage
+  std::uint32_t scale_[2][kWords];
+  std::uint32_t factors_[2][kNvfp4 ? 4 : 2];  // the scales in f16; zeros if outside_
   bool outside_;
   std::uint32_t a_[2][4][4];  // of a stage's halves: steps of 16 columns
 };

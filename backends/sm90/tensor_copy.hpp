@@ -15,16 +15,20 @@ struct alignas(128) TensorMap {
 };
 
 #if defined(__CUDACC__)
-/// One arrival completes a phase, beside the bytes that it announces. Followed by a barrier of the block.
-__device__ __forceinline__ void barrier_init(std::uint32_t barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+/// `arrivals` complete a phase, beside the bytes that were announced. Followed by a barrier of the block.
+__device__ __forceinline__ void barrier_init(std::uint32_t barrier, std::uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 /// Makes initialised barriers known to the copy engine.
 __device__ __forceinline__ void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+/// An arrival that announces bytes.
 __device__ __forceinline__ void barrier_expect(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-/// Returns when the phase of this parity is complete.
+/// Returns when the phase of this parity is complete; at once for parity 1 of a barrier that has completed none.
 __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {
   asm volatile(
       "{.reg .pred p;\n"
