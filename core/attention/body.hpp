@@ -49,7 +49,7 @@ template <TileBackend B>
 FP4PA_FN void mask_scores(B& b, const AttentionParams& p, const RowMap& rows, KeyRange keys, typename B::Scores& scores) {
   // Rows that do not exist are computed on zeros and dropped at the store; they need no mask of their own and take row 0's.
   const auto existing = [&](std::int32_t row) { return row < rows.num_rows ? row : 0; };
-  if (p.tree_mask != nullptr) {
+  if (!kIsPlain<B> && p.tree_mask != nullptr) {
     b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
       if (key >= keys.end || !RowMask(p, rows, existing(row)).sees(key)) score = kMinusInf;
     });
@@ -80,7 +80,7 @@ FP4PA_FN void attend_segment(B& b, const AttentionParams& p, const RowMap& rows,
                              RunningState<B>& state) {
   if (range.empty()) return;
   const KeyRange clear = all_visible_keys(p, rows);
-  const bool adjusts = p.softcap_log2 > 0.0f || p.alibi_slopes != nullptr;
+  const bool adjusts = !kIsPlain<B> && (p.softcap_log2 > 0.0f || p.alibi_slopes != nullptr);
   auto stream = b.template open<S>(rows, item, range);
   while (!stream.done()) {
     const KeyRange keys = stream.keys();

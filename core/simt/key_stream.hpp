@@ -310,6 +310,10 @@ class KeyStreamOf {
     if (scales_pending) store_scales(scales_, scales_slot_);
     scales_slot_ = slot;
     const KeyRange keys = walk_.tile(index);
+    if (keys.empty()) {
+      exec_.copy_commit();  // groups are counted by tile
+      return;
+    }
     if constexpr (kHasRuns) {
       if (by_runs_ && keys.end - keys.begin == kTileKeys) {
         stage_runs(index, slot);
@@ -326,10 +330,6 @@ class KeyStreamOf {
     });
     look_up_pages(index + step(), pages_);
     team_barrier();
-    if (keys.empty()) {
-      exec_.copy_commit();  // groups are counted by tile
-      return;
-    }
     exec_.each_lane([&](Lane lane) {
       copy_codes(lane, slot_offset(slot), layout().k_chunks, code_bytes(k_kind(), head_dim()) / kChunkBytes, 0);
       copy_codes(lane, slot_offset(slot) + layout().v_codes, layout().v_chunks,

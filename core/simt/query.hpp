@@ -148,8 +148,8 @@ struct QueryRow {
 };
 
 template <class E>
-FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, const RowMap& rows, int row, std::uint32_t scratch,
-                                 QueryForm form, float multiplier) {
+FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, Rotation rotation, const RowMap& rows, int row,
+                                 std::uint32_t scratch, QueryForm form, float multiplier) {
   const bool exists = row < rows.num_rows;
   const std::int64_t at = exists ? rows.token(row) * p.q.token_stride + rows.head(row) * p.q.head_stride : 0;
   exec.each_lane([&](auto lane) {
@@ -168,8 +168,8 @@ FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, const RowMap
     }
   });
   float norm = 1.0f;
-  if (p.rotation != Rotation::kNone) {
-    const int block = static_cast<int>(p.rotation);
+  if (rotation != Rotation::kNone) {
+    const int block = static_cast<int>(rotation);
     rotate_row(exec, scratch, p.head_dim, block);
     norm = hadamard_norm(block);
   }

@@ -77,6 +77,7 @@ class SimtTileBackend {
 
   static constexpr SimtConfig kConfig = Shim::kConfig;
   static constexpr std::int32_t kSegments = kConfig.segments;
+  static constexpr bool kPlain = kConfig.plain;
   static constexpr std::int32_t kTileKeys = kConfig.tile_keys;
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kQueries = Shim::ScoreAtom::kQueries;
@@ -163,7 +164,7 @@ class SimtTileBackend {
     Scores scores;
     scores.first_key = stream.keys().begin;
     with_key_kind<kConfig.k[S]>(stream.k_kind(), [&](auto kind) {
-      Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms_, scores.value);
+      Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms(), scores.value);
     });
     scores.raw = true;
     return scores;
@@ -355,6 +356,10 @@ class SimtTileBackend {
     }
   }
 
+  // What a plain instance knows when it is compiled.
+  [[nodiscard]] FP4PA_FN int terms() const { return kPlain ? 1 : terms_; }
+  [[nodiscard]] FP4PA_FN Rotation rotation() const { return kPlain ? Rotation::kNone : p_.rotation; }
+
   template <std::int32_t S>
   FP4PA_FN void load_query(const RowMap& rows, const TensorView& k, std::int32_t kv_head) {
     constexpr KvKind kFixed = kConfig.k[S];
@@ -380,8 +385,8 @@ class SimtTileBackend {
     }
     FP4PA_NO_UNROLL
     for (int r = first; r < kWarpRows; r += step) {
-      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, magnitude);
-      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), sign * q.to_operand, terms_);
+      const QueryRow q = load_query_row(exec_, p_, rotation(), rows, row_base() + r, scratch_offset(), form, magnitude);
+      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), sign * q.to_operand, terms());
       exec_.each_lane([&](Lane lane) {
         if (lane.id == 0) {
           exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r), q.factor);
@@ -393,7 +398,8 @@ class SimtTileBackend {
 
   // Rows of whole quads are read several at a time and rotated in registers, without a detour through shared memory: an item of
   // few keys would otherwise spend most of its time on waiting for one row after the other.
-  static constexpr int kQuadRows = 4;
+  static constexpr int kQuadRows =
+      divides_rows(kConfig) || kWarpRows > 4 * kConfig.warps ? 4 : (kWarpRows + kConfig.warps - 1) / kConfig.warps;
   static constexpr int kQuads = kConfig.head_dim / (4 * E::kLanes);
   static constexpr bool kReadsQuads = kQuads > 0 && requires { Shim::kStoresQuads; };
 
@@ -416,8 +422,8 @@ class SimtTileBackend {
       }
     });
     float norm = 1.0f;
-    if (p_.rotation != Rotation::kNone) {
-      const int block = static_cast<int>(p_.rotation);
+    if (rotation() != Rotation::kNone) {
+      const int block = static_cast<int>(rotation());
       rotate_quads<E>(exec_, x, (kWarpRows - r + step - 1) / step, block);
       norm = hadamard_norm(block);
     }
@@ -445,7 +451,7 @@ class SimtTileBackend {
           FP4PA_UNROLL
           for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * (sign * norm * exp2_exact(shift));
         });
-        Shim::store_query_quads(exec_, kind, query_offset(), r + i * step, 4 * q * E::kLanes, head_dim(), quad, terms_);
+        Shim::store_query_quads(exec_, kind, query_offset(), r + i * step, 4 * q * E::kLanes, head_dim(), quad, terms());
       }
       exec_.each_lane([&](Lane lane) {
         if (lane.id == 0) {
