@@ -100,7 +100,34 @@ FP4PA_KERNEL(gather_rows, kThreads, AppendArgs args) {
   }
 }
 
-/// append and gather by pieces: a thread has one piece of a row, of kTokensOfThread tokens one after another; tensors in y.
+/// What kernels on pieces are compiled for: formats, and rules that change the loop.
+enum class PieceKind { kMxfp4, kPerToken, kNvfp4, kNvfp4FourOverSix, kMxfp8, kFp8, kHalves };
+[[nodiscard]] inline PieceKind kind_of(const CacheTensor& t) {
+  switch (t.view.format) {
+    case KvFormat::kMxfp4: return PieceKind::kMxfp4;
+    case KvFormat::kE8m0PerToken: return PieceKind::kPerToken;
+    case KvFormat::kNvfp4:
+      return t.rule.nvfp4_scale == Nvfp4Scale::kAmaxOver6 ? PieceKind::kNvfp4 : PieceKind::kNvfp4FourOverSix;
+    case KvFormat::kMxfp8: return PieceKind::kMxfp8;
+    case KvFormat::kFp8E4m3: return PieceKind::kFp8;
+    default: return PieceKind::kHalves;
+  }
+}
+[[nodiscard]] FP4PA_FN constexpr bool is_nvfp4(PieceKind kind) {
+  return kind == PieceKind::kNvfp4 || kind == PieceKind::kNvfp4FourOverSix;
+}
+/// Bits of an element.
+[[nodiscard]] FP4PA_FN constexpr int bits_of(PieceKind kind) {
+  return kind == PieceKind::kHalves ? 16 : kind == PieceKind::kFp8 || kind == PieceKind::kMxfp8 ? 8 : 4;
+}
+/// The group that a scale along head_dim covers.
+[[nodiscard]] FP4PA_FN constexpr std::uint32_t scale_index(PieceKind kind, std::uint32_t element) {
+  return is_nvfp4(kind) ? element / 16 : kind == PieceKind::kPerToken ? 0 : element / 32;
+}
+[[nodiscard]] FP4PA_FN constexpr bool has_scale(PieceKind kind) { return kind != PieceKind::kFp8 && kind != PieceKind::kHalves; }
+
+/// append and gather by pieces: a thread has one piece of a row, of kTokensOfThread tokens one after another. Blocks of K and V take
+/// turns, so that a K that is rotated and a V that is not share the machine.
 struct PieceArgs {
   CacheTensor tensors[2];  // K, V
   PlainRows rows[2];
@@ -111,6 +138,7 @@ struct PieceArgs {
   core::Divisor page_size;
   core::Divisor per_token[2];  // pieces of a token
   core::Divisor per_head[2];   // and of one head of it
+  std::int32_t only;  // tensor that is done: 0, 1, or 2 for both
   std::int32_t words_of_scales;  // whether eight scales of V along tokens are a load
 };
 constexpr std::uint32_t kTokensOfThread = 4;
@@ -139,6 +167,28 @@ struct PageRow {
 [[nodiscard]] FP4PA_DEVICE inline std::uint64_t slot_of(const PieceArgs& args, std::uint32_t token) {
   return token < args.tokens ? static_cast<std::uint64_t>(args.slots[token]) : ~std::uint64_t{0};
 }
+/// Of a thread's tokens.
+FP4PA_DEVICE inline void slots_of(const PieceArgs& args, std::uint32_t token, std::uint64_t (&slots)[kTokensOfThread]) {
+  // Both words of a slot, or one twice: without a branch, so that all loads are under way together.
+  const bool wide = args.slots.type == IndexType::kInt64;
+  const int shift = wide ? 3 : 2;
+  const int upper = wide ? 4 : 0;
+  std::uint32_t low[kTokensOfThread];
+  std::uint32_t high[kTokensOfThread];
+  FP4PA_UNROLL
+  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
+    const std::uint32_t at = token + u < args.tokens ? token + u : args.tokens - 1;
+    const auto* const from = static_cast<const std::uint8_t*>(args.slots.data) + (std::uint64_t{at} << shift);
+    low[u] = *reinterpret_cast<const std::uint32_t*>(from);
+    high[u] = *reinterpret_cast<const std::uint32_t*>(from + upper);
+  }
+  sync_warp();  // what stands before it stays before it: a compiler would wait for one slot after another to spare registers
+  FP4PA_UNROLL
+  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
+    const std::uint32_t sign = wide ? high[u] : static_cast<std::uint32_t>(static_cast<std::int32_t>(low[u]) >> 31);
+    slots[u] = token + u < args.tokens ? std::uint64_t{sign} << 32 | low[u] : ~std::uint64_t{0};
+  }
+}
 [[nodiscard]] FP4PA_DEVICE inline PageRow page_row(const PieceArgs& args, std::uint64_t slot) {
   const std::uint32_t low = static_cast<std::uint32_t>(slot) & 0x7fffffffu;
   const std::uint32_t page = args.page_size.quotient(low);
@@ -148,7 +198,7 @@ struct PageRow {
 /// Where the codes and the scales of a head's piece lie in any page and row.
 struct PieceTarget {
   std::uint8_t* codes;
-  std::uint8_t* scales;  // null without
+  std::uint8_t* scales;
   std::uint32_t page_stride, token_stride, scale_page_stride, scale_token_stride;
 
   [[nodiscard]] FP4PA_DEVICE std::uint8_t* codes_at(const PageRow& at) const {
@@ -159,83 +209,79 @@ struct PieceTarget {
   }
 };
 /// @param scale  index of the piece's scale in its row
+template <PieceKind kKind>
 [[nodiscard]] FP4PA_DEVICE inline PieceTarget target_of(const core::TensorView& v, const PieceColumn& at, std::uint32_t scale) {
-  const std::uint32_t code = is_fp4(v.format)                                                   ? at.element / 2
-                             : v.format == KvFormat::kFp8E4m3 || v.format == KvFormat::kMxfp8 ? at.element
-                                                                                                : at.element * 2;
-  return {v.data + steps(at.head, v.head_stride) + code,
-          v.scales == nullptr ? nullptr : v.scales + steps(at.head, v.scale_head_stride) + scale,
+  return {v.data + steps(at.head, v.head_stride) + at.element * bits_of(kKind) / 8,
+          v.scales + steps(at.head, v.scale_head_stride) + scale,
           static_cast<std::uint32_t>(v.page_stride),
           static_cast<std::uint32_t>(v.token_stride),
           static_cast<std::uint32_t>(v.scale_page_stride),
           static_cast<std::uint32_t>(v.scale_token_stride)};
 }
 
-/// The group that a scale along head_dim covers.
-[[nodiscard]] FP4PA_DEVICE inline std::uint32_t scale_index(const CacheTensor& t, std::uint32_t element) {
-  return t.view.format == KvFormat::kNvfp4 ? element / 16 : t.view.format == KvFormat::kE8m0PerToken ? 0 : element / 32;
-}
-/// Whether a piece of sixteen elements is the first of its group, and writes the scale.
-[[nodiscard]] FP4PA_DEVICE inline bool begins_group(const CacheTensor& t, std::uint32_t element) {
-  return t.view.format == KvFormat::kNvfp4 || (t.view.format == KvFormat::kE8m0PerToken ? element == 0 : element % 32 == 0);
+/// This thread's tensor, and its number among the threads of that.
+struct PieceThread {
+  int which;
+  std::uint32_t index;
+};
+[[nodiscard]] FP4PA_DEVICE inline PieceThread piece_thread(const PieceArgs& args) {
+  const auto block = static_cast<std::uint32_t>(block_id());
+  const bool both = args.only == 2;
+  return {both ? static_cast<int>(block % 2) : args.only,
+          (both ? block / 2 : block) * kPieceThreads + static_cast<std::uint32_t>(thread_id())};
 }
 
-/// A quantised format, or a rotated 16-bit one. Threads and tokens without a slot work on what there is, for their neighbours'
-/// sake.
-template <DType kDType>
-FP4PA_DEVICE inline void append_codes(const PieceArgs& args, int which, std::uint32_t thread) {
-  const CacheTensor& tensor = args.tensors[which];
-  const KvFormat format = tensor.view.format;
-  const bool there = thread < args.threads[which];
-  const PieceColumn column = column_of(args, which, there ? thread : 0, 16);
-  const PieceTarget target = target_of(tensor.view, column, scale_index(tensor, column.element));
-  const bool first = target.scales != nullptr && begins_group(tensor, column.element);
+/// Sixteen elements of a quantised format, or of a rotated 16-bit one. Threads and tokens without a slot work on what there is, for
+/// their neighbours' sake.
+template <DType kDType, PieceKind kKind, bool kRotated>
+FP4PA_DEVICE inline void append_column(const PieceArgs& args, const PieceThread& thread) {
+  const CacheTensor& tensor = args.tensors[thread.which];
+  const bool there = thread.index < args.threads[thread.which];
+  const PieceColumn column = column_of(args, thread.which, there ? thread.index : 0, 16);
+  const PieceTarget target = target_of<kKind>(tensor.view, column, scale_index(kKind, column.element));
+  const bool first = is_nvfp4(kKind) || (kKind == PieceKind::kPerToken ? column.element == 0 : column.element % 32 == 0);
   const float global = tensor.view.global(static_cast<std::int32_t>(column.head));
   const float to_units = 1.0f / global;
-  const PlainRows& rows = args.rows[which];
+  const std::uint32_t carry = kKind == PieceKind::kMxfp8 ? core::e8m0_carry<core::E4M3>(tensor.rule.scale_mode)
+                                                         : core::e8m0_carry<core::E2M1>(tensor.rule.scale_mode);
+  const int lanes = kKind == PieceKind::kPerToken ? tensor.head_dim / 16 : 2;
+  const bool f16 = tensor.view.format == KvFormat::kF16;
+  const PlainRows& rows = args.rows[thread.which];
   const std::int64_t step = rows.token_stride * size_of(kDType);
   const auto* from = static_cast<const std::uint8_t*>(
       rows.element(column.token, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
+  constexpr bool kFewBits = kDType == DType::kBF16 && !kRotated;
 
   // The next token is on its way while this one is encoded.
   RawPiece<kDType, 16> next;
   next.load(from);
-  std::uint64_t next_slot = slot_of(args, column.token);
-  FP4PA_NO_UNROLL
-  for (std::uint32_t token = column.token, end = token + kTokensOfThread; token < end; ++token) {
+  std::uint64_t slots[kTokensOfThread];
+  slots_of(args, column.token, slots);
+  FP4PA_UNROLL
+  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
     const RawPiece<kDType, 16> raw = next;
-    const PageRow at = page_row(args, next_slot);
-    if (token + 1 < end) {
-      next_slot = slot_of(args, token + 1);
-      if (token + 1 < args.tokens) next.load(from += step);
-    }
+    const PageRow at = page_row(args, slots[u]);
+    if (u + 1 < kTokensOfThread && column.token + u + 1 < args.tokens) next.load(from += step);
     float x[16];
     raw.values(x);
-    const bool rotated = tensor.rotation != 0;
-    if (rotated) rotate_pieces(x, tensor.rotation);
-    constexpr bool kFewBits = kDType == DType::kBF16;
+    if constexpr (kRotated) rotate_pieces(x, tensor.rotation);
     PieceCodes out;
-    switch (format) {
-      case KvFormat::kMxfp4:
-      case KvFormat::kE8m0PerToken: {
-        const int lanes = format == KvFormat::kMxfp4 ? 2 : tensor.head_dim / 16;
-        out = kFewBits && !rotated ? encode_mxfp4_piece<true>(x, tensor.rule.scale_mode, lanes)
-                                   : encode_mxfp4_piece<false>(x, tensor.rule.scale_mode, lanes);
-        break;
-      }
-      case KvFormat::kNvfp4:
-        out = kFewBits && !rotated ? encode_nvfp4_piece<true>(x, global, to_units, tensor.rule.nvfp4_scale)
-                                   : encode_nvfp4_piece<false>(x, global, to_units, tensor.rule.nvfp4_scale);
-        break;
-      case KvFormat::kMxfp8: out = encode_mxfp8_piece(x, tensor.rule.scale_mode); break;
-      case KvFormat::kFp8E4m3: out.codes = encode_fp8_piece(x, global); break;
-      default: break;
+    if constexpr (kKind == PieceKind::kMxfp4 || kKind == PieceKind::kPerToken) {
+      out = encode_mxfp4_piece<kFewBits>(x, carry, lanes);
+    } else if constexpr (kKind == PieceKind::kNvfp4) {
+      out = encode_nvfp4_piece<kFewBits, Nvfp4Scale::kAmaxOver6>(x, global, to_units);
+    } else if constexpr (kKind == PieceKind::kNvfp4FourOverSix) {
+      out = encode_nvfp4_piece<kFewBits, Nvfp4Scale::kFourOverSix>(x, global, to_units);
+    } else if constexpr (kKind == PieceKind::kMxfp8) {
+      out = encode_mxfp8_piece(x, carry);
+    } else if constexpr (kKind == PieceKind::kFp8) {
+      out.codes = encode_fp8_piece(x, global);
     }
     if (!there || !at.there) continue;
     std::uint8_t* const codes = target.codes_at(at);
-    if (is_fp4(format)) {
+    if constexpr (bits_of(kKind) == 4) {
       *reinterpret_cast<Words<8>*>(codes) = {{out.codes.w[0], out.codes.w[1]}};
-    } else if (!is_16_bits(format)) {
+    } else if constexpr (bits_of(kKind) == 8) {
       *reinterpret_cast<Words<16>*>(codes) = out.codes;
     } else {
       FP4PA_UNROLL
@@ -244,31 +290,32 @@ FP4PA_DEVICE inline void append_codes(const PieceArgs& args, int which, std::uin
         FP4PA_UNROLL
         for (int j = 0; j < 8; ++j) y[j] = x[8 * i + j];
         reinterpret_cast<Words<16>*>(codes)[i] =
-            format == KvFormat::kF16 ? pack_piece_and_nan<DType::kF16>(y) : pack_piece_and_nan<DType::kBF16>(y);
+            f16 ? pack_piece_and_nan<DType::kF16>(y) : pack_piece_and_nan<DType::kBF16>(y);
       }
     }
-    if (first) *target.scales_at(at) = out.scale;
+    if (has_scale(kKind) && first) *target.scales_at(at) = out.scale;
   }
 }
 
 /// Eight elements of a 16-bit format.
 template <DType kDType>
-FP4PA_DEVICE inline void append_halves(const PieceArgs& args, int which, std::uint32_t thread) {
-  if (thread >= args.threads[which]) return;
-  const core::TensorView& view = args.tensors[which].view;
-  const PieceColumn column = column_of(args, which, thread, 8);
-  const PieceTarget target = target_of(view, column, 0);
-  const PlainRows& rows = args.rows[which];
+FP4PA_DEVICE inline void append_halves(const PieceArgs& args, const PieceThread& thread) {
+  if (thread.index >= args.threads[thread.which]) return;
+  const core::TensorView& view = args.tensors[thread.which].view;
+  const PieceColumn column = column_of(args, thread.which, thread.index, 8);
+  const PieceTarget target = target_of<PieceKind::kHalves>(view, column, 0);
+  const bool f16 = view.format == KvFormat::kF16;
+  const PlainRows& rows = args.rows[thread.which];
   const std::int64_t step = rows.token_stride * size_of(kDType);
   const auto* const from = static_cast<const std::uint8_t*>(
       rows.element(column.token, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
   RawPiece<kDType, 8> raw[kTokensOfThread];
-  std::uint64_t slots[kTokensOfThread];
   FP4PA_UNROLL
   for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
-    slots[u] = slot_of(args, column.token + u);
     if (column.token + u < args.tokens) raw[u].load(from + u * step);
   }
+  std::uint64_t slots[kTokensOfThread];
+  slots_of(args, column.token, slots);
   FP4PA_UNROLL
   for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
     const PageRow at = page_row(args, slots[u]);
@@ -276,7 +323,7 @@ FP4PA_DEVICE inline void append_halves(const PieceArgs& args, int which, std::ui
     float x[8];
     raw[u].values(x);
     *reinterpret_cast<Words<16>*>(target.codes_at(at)) =
-        view.format == KvFormat::kF16 ? pack_piece_and_nan<DType::kF16>(x) : pack_piece_and_nan<DType::kBF16>(x);
+        f16 ? pack_piece_and_nan<DType::kF16>(x) : pack_piece_and_nan<DType::kBF16>(x);
   }
 }
 
@@ -285,17 +332,15 @@ FP4PA_DEVICE inline void append_halves(const PieceArgs& args, int which, std::ui
   return is_16_bits(tensor.view.format) && tensor.rotation == 0 ? 8 : 16;
 }
 
-template <DType kDType>
+template <DType kDType, PieceKind kKind>
 FP4PA_KERNEL(append_pieces, kPieceThreads, PieceArgs args) {
-  const int which = block_id_y();
-  const CacheTensor& tensor = args.tensors[which];
-  const std::uint32_t first = static_cast<std::uint32_t>(block_id()) * kPieceThreads;
-  if (first >= args.threads[which]) return;
-  const std::uint32_t thread = first + static_cast<std::uint32_t>(thread_id());
-  if (is_16_bits(tensor.view.format) && tensor.rotation == 0) {
-    append_halves<kDType>(args, which, thread);
+  const PieceThread thread = piece_thread(args);
+  if (args.tensors[thread.which].rotation != 0) {
+    append_column<kDType, kKind, true>(args, thread);
+  } else if constexpr (kKind == PieceKind::kHalves) {
+    append_halves<kDType>(args, thread);
   } else {
-    append_codes<kDType>(args, which, thread);
+    append_column<kDType, kKind, false>(args, thread);
   }
 }
 
@@ -394,7 +439,7 @@ FP4PA_DEVICE inline void append_group_columns(const GroupColumns<kDType>& group,
     for (int i = 0; i < 8; ++i) factors[i] *= to_units;
   }
 
-  const PieceTarget target = target_of(tensor.view, group.column, group.column.element);
+  const PieceTarget target = target_of<PieceKind::kMxfp4>(tensor.view, group.column, group.column.element);
   std::uint8_t* const codes = target.codes_at(at);
   constexpr float kLimit = kNvfp4 ? 2688.0f : core::float_from_bits(core::kFloatInfBits);  // see encode_nvfp4_piece
   group.template each<kGroup>(whole, [&](int row, const float (&x)[8]) {
@@ -458,77 +503,80 @@ FP4PA_KERNEL(append_group_pieces, kPieceThreads, PieceArgs args) {
   }
 }
 
-/// Pieces of 16 bytes of output, of a format whose elements have kBits.
-template <DType kDType, int kBits>
-FP4PA_DEVICE inline void gather_column(const PieceArgs& args, int which, std::uint32_t thread) {
+/// Pieces of 16 bytes of output.
+template <DType kDType, PieceKind kKind, bool kAlongTokens>
+FP4PA_DEVICE inline void gather_column(const PieceArgs& args, const PieceThread& thread) {
   constexpr int kN = 16 / size_of(kDType);
-  const CacheTensor& tensor = args.tensors[which];
-  const core::TensorView& view = tensor.view;
-  const PieceColumn column = column_of(args, which, thread, kN);
-  const bool along_tokens = kBits == 4 && view.scale_along_tokens();
-  const PieceTarget target = target_of(view, column, along_tokens ? column.element : scale_index(tensor, column.element));
-  const bool nvfp4 = view.format == KvFormat::kNvfp4;
+  const core::TensorView& view = args.tensors[thread.which].view;
+  const PieceColumn column = column_of(args, thread.which, thread.index, kN);
+  const PieceTarget target =
+      target_of<kKind>(view, column, kAlongTokens ? column.element : scale_index(kKind, column.element));
+  const KvFormat format = view.format;
   const float global = view.global(static_cast<std::int32_t>(column.head));
-  const PlainRows& rows = args.rows[which];
+  const PlainRows& rows = args.rows[thread.which];
   const std::int64_t step = rows.token_stride * size_of(kDType);
   auto* const to = static_cast<std::uint8_t*>(
       rows.element(column.token, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
 
+  std::uint64_t slots[kTokensOfThread];
+  slots_of(args, column.token, slots);
   PageRow at[kTokensOfThread];
   FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) at[u] = page_row(args, slot_of(args, column.token + u));
-  using Codes = Words<kN * kBits / 8>;
+  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) at[u] = page_row(args, slots[u]);
+  using Codes = Words<kN * bits_of(kKind) / 8>;
   Codes codes[kTokensOfThread];
   std::uint8_t scales[kTokensOfThread];
   FP4PA_UNROLL
   for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
     if (!at[u].there) continue;
     codes[u] = *reinterpret_cast<const Codes*>(target.codes_at(at[u]));
-    if (kBits < 16 && !along_tokens && target.scales != nullptr) scales[u] = *target.scales_at(at[u]);
+    if (has_scale(kKind) && !kAlongTokens) scales[u] = *target.scales_at(at[u]);
   }
+  sync_warp();
   FP4PA_UNROLL
   for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
     if (!at[u].there) continue;
     auto* const out = reinterpret_cast<Words<16>*>(to + u * step);
     float x[kN];
-    if constexpr (kBits == 16) {
-      halves_piece(codes[u], view.format, x);
+    if constexpr (kKind == PieceKind::kHalves) {
+      halves_piece(codes[u], format, x);
       *out = pack_piece_and_nan<kDType>(x);
-      continue;
-    } else if constexpr (kBits == 8) {
-      e4m3_piece(codes[u], x);
     } else {
-      e2m1_piece(codes[u], x);
+      if constexpr (bits_of(kKind) == 8) {
+        e4m3_piece(codes[u], x);
+      } else {
+        e2m1_piece(codes[u], x);
+      }
+      if constexpr (kAlongTokens) {
+        float factors[kN];
+        scale_piece(target.scales_at(at[u], view.scale_shift), is_nvfp4(kKind), args.words_of_scales != 0, factors);
+        FP4PA_UNROLL
+        for (int i = 0; i < kN; ++i) x[i] *= factors[i];
+      } else if constexpr (has_scale(kKind)) {
+        const float factor = is_nvfp4(kKind) ? ue4m3_scale(scales[u]) : core::E8M0::decode(scales[u]);
+        FP4PA_UNROLL
+        for (int i = 0; i < kN; ++i) x[i] *= factor;
+      }
+      if constexpr (is_nvfp4(kKind) || kKind == PieceKind::kFp8) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kN; ++i) x[i] *= global;
+      }
+      *out = pack_piece<kDType>(x);
     }
-    if (along_tokens) {
-      float factors[kN];
-      scale_piece(target.scales_at(at[u], view.scale_shift), nvfp4, args.words_of_scales != 0, factors);
-      FP4PA_UNROLL
-      for (int i = 0; i < kN; ++i) x[i] *= factors[i];
-    } else if (target.scales != nullptr) {
-      const float factor = nvfp4 ? ue4m3_scale(scales[u]) : core::E8M0::decode(scales[u]);
-      FP4PA_UNROLL
-      for (int i = 0; i < kN; ++i) x[i] *= factor;
-    }
-    FP4PA_UNROLL
-    for (int i = 0; i < kN; ++i) x[i] *= global;
-    *out = pack_piece<kDType>(x);
   }
 }
 
-template <DType kDType>
+template <DType kDType, PieceKind kKind>
 FP4PA_KERNEL(gather_pieces, kPieceThreads, PieceArgs args) {
-  const int which = block_id_y();
-  const std::uint32_t thread = static_cast<std::uint32_t>(block_id()) * kPieceThreads + static_cast<std::uint32_t>(thread_id());
-  if (args.rows[which].data == nullptr || thread >= args.threads[which]) return;
-  const KvFormat format = args.tensors[which].view.format;
-  if (is_fp4(format)) {
-    gather_column<kDType, 4>(args, which, thread);
-  } else if (is_16_bits(format)) {
-    gather_column<kDType, 16>(args, which, thread);
-  } else {
-    gather_column<kDType, 8>(args, which, thread);
+  const PieceThread thread = piece_thread(args);
+  if (thread.index >= args.threads[thread.which]) return;
+  if constexpr (kKind == PieceKind::kMxfp4 || kKind == PieceKind::kNvfp4) {
+    if (args.tensors[thread.which].view.scale_along_tokens()) {
+      gather_column<kDType, kKind, true>(args, thread);
+      return;
+    }
   }
+  gather_column<kDType, kKind, false>(args, thread);
 }
 
 /// Whether strides in bytes fit 32 bits.
@@ -571,10 +619,55 @@ FP4PA_KERNEL(gather_pieces, kPieceThreads, PieceArgs args) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
   return a.slots.limit < kMost && a.slots.size <= (kMost - 1) / (std::int64_t{a.heads} * 64) - 4;
 }
-[[nodiscard]] inline Status launch_pieces(void (*const kernel)(PieceArgs), const PieceArgs& args, const ExecDesc& exec,
+using PieceKernel = void (*)(PieceArgs);
+template <PieceKind kKind>
+[[nodiscard]] inline PieceKernel append_of(DType dtype) {
+  return dtype == DType::kF32   ? append_pieces<DType::kF32, kKind>
+         : dtype == DType::kF16 ? append_pieces<DType::kF16, kKind>
+                                : append_pieces<DType::kBF16, kKind>;
+}
+[[nodiscard]] inline PieceKernel append_of(PieceKind kind, DType dtype) {
+  switch (kind) {
+    case PieceKind::kMxfp4: return append_of<PieceKind::kMxfp4>(dtype);
+    case PieceKind::kPerToken: return append_of<PieceKind::kPerToken>(dtype);
+    case PieceKind::kNvfp4: return append_of<PieceKind::kNvfp4>(dtype);
+    case PieceKind::kNvfp4FourOverSix: return append_of<PieceKind::kNvfp4FourOverSix>(dtype);
+    case PieceKind::kMxfp8: return append_of<PieceKind::kMxfp8>(dtype);
+    case PieceKind::kFp8: return append_of<PieceKind::kFp8>(dtype);
+    default: return append_of<PieceKind::kHalves>(dtype);
+  }
+}
+template <PieceKind kKind>
+[[nodiscard]] inline PieceKernel gather_of(DType dtype) {
+  return dtype == DType::kF32   ? gather_pieces<DType::kF32, kKind>
+         : dtype == DType::kF16 ? gather_pieces<DType::kF16, kKind>
+                                : gather_pieces<DType::kBF16, kKind>;
+}
+/// How the scale was chosen does not matter any more.
+[[nodiscard]] inline PieceKernel gather_of(PieceKind kind, DType dtype) {
+  switch (kind) {
+    case PieceKind::kMxfp4: return gather_of<PieceKind::kMxfp4>(dtype);
+    case PieceKind::kPerToken: return gather_of<PieceKind::kPerToken>(dtype);
+    case PieceKind::kNvfp4:
+    case PieceKind::kNvfp4FourOverSix: return gather_of<PieceKind::kNvfp4>(dtype);
+    case PieceKind::kMxfp8: return gather_of<PieceKind::kMxfp8>(dtype);
+    case PieceKind::kFp8: return gather_of<PieceKind::kFp8>(dtype);
+    default: return gather_of<PieceKind::kHalves>(dtype);
+  }
+}
+/// K and V in one launch where one kernel serves both. A tensor without threads is left out.
+[[nodiscard]] inline Status launch_pieces(PieceKernel k, PieceKernel v, PieceArgs args, const ExecDesc& exec,
                                           const char* doing) noexcept {
-  const std::int64_t most = args.threads[0] > args.threads[1] ? args.threads[0] : args.threads[1];
-  return launch(kernel, grid((most + kPieceThreads - 1) / kPieceThreads, 2), kPieceThreads, 0, exec.stream, args, doing);
+  const auto one = [&](PieceKernel kernel, int only) {
+    args.only = only;
+    const std::int64_t threads = only == 2 ? (args.threads[0] > args.threads[1] ? args.threads[0] : args.threads[1])
+                                           : args.threads[only];
+    const std::int64_t blocks = (threads + kPieceThreads - 1) / kPieceThreads;
+    return launch(kernel, grid(only == 2 ? 2 * blocks : blocks), kPieceThreads, 0, exec.stream, args, doing);
+  };
+  if (k == v && args.threads[0] != 0 && args.threads[1] != 0) return one(k, 2);
+  const Status s = args.threads[0] != 0 ? one(k, 0) : Status::kOk;
+  return s != Status::kOk || args.threads[1] == 0 ? s : one(v, 1);
 }
 
 [[nodiscard]] inline std::int32_t blocks_for(std::int64_t items) {
@@ -592,10 +685,11 @@ Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, cons
     return aligned(args.inputs[i]) && narrow(args.tensors[i].view) && in_lanes(args.tensors[i]);
   };
   Status s;
-  if (few(args) && k.dtype == v.dtype && fits(0) && (groups || fits(1))) {
+  if (few(args) && fits(0) && (groups || fits(1))) {
     PieceArgs pieces = piece_args(args, append_elements(args.tensors[0]), append_elements(args.tensors[1]));
     if (groups) pieces.threads[1] = 0;
-    s = launch_pieces(FP4PA_OF_DTYPE(k.dtype, append_pieces), pieces, exec, "launching append");
+    s = launch_pieces(append_of(kind_of(args.tensors[0]), k.dtype), append_of(kind_of(args.tensors[1]), v.dtype), pieces, exec,
+                      "launching append");
   } else {
     s = launch(append_rows, grid(args.blocks, 2), kThreads, 0, exec.stream, args, "launching append");
   }
@@ -621,10 +715,13 @@ Status gather(const KvCacheDesc& cache, const api::SlotList& slots, const KvOutp
     const PlainRows& r = args.inputs[i];
     return r.data == nullptr || (aligned(r) && narrow(args.tensors[i].view));
   };
-  if (few(args) && (k.data == nullptr || v.data == nullptr || k.dtype == v.dtype) && fits(0) && fits(1)) {
-    const DType dtype = k.data == nullptr ? v.dtype : k.dtype;
-    const int elements = 16 / size_of(dtype);
-    return launch_pieces(FP4PA_OF_DTYPE(dtype, gather_pieces), piece_args(args, elements, elements), exec, "launching gather");
+  if (few(args) && fits(0) && fits(1)) {
+    PieceArgs pieces = piece_args(args, 16 / size_of(k.dtype), 16 / size_of(v.dtype));
+    for (int i = 0; i < 2; ++i) {
+      if (args.inputs[i].data == nullptr) pieces.threads[i] = 0;
+    }
+    return launch_pieces(gather_of(kind_of(args.tensors[0]), k.dtype), gather_of(kind_of(args.tensors[1]), v.dtype), pieces, exec,
+                         "launching gather");
   }
   return launch(gather_rows, grid(args.blocks, 2), kThreads, 0, exec.stream, args, "launching gather");
 }

@@ -10,6 +10,7 @@
 #include "core/formats/block.hpp"
 #include "core/formats/e2m1_words.hpp"
 #include "core/formats/hadamard.hpp"
+#include "core/math.hpp"
 #include "core/paging/encode_row.hpp"
 #include "core/paging/plain_row.hpp"
 #include "kernels/cache_ops.hpp"
@@ -151,11 +152,12 @@ struct PieceCodes {
 };
 
 /// @param kFewBits  whether the elements are bfloat16's
+/// @param carry     of the scale mode (scale_mode.hpp)
 /// @param lanes     neighbours that share a scale
 template <bool kFewBits>
-[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_mxfp4_piece(const float (&x)[16], ScaleMode mode, int lanes) {
+[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_mxfp4_piece(const float (&x)[16], std::uint32_t carry, int lanes) {
   PieceCodes out;
-  out.scale = core::e8m0_from_amax<core::E2M1>(piece_amax(x, lanes), mode);
+  out.scale = core::e8m0_with_carry<core::E2M1>(piece_amax(x, lanes), carry);
   const bool nan = out.scale == core::E8M0::kNan;
   const Words<8> codes = e2m1_piece<kFewBits>(x, nan ? 0.0f : core::e8m0_reciprocal(out.scale) * core::kE2m1HalfUnit);
   out.codes.w[0] = nan ? 0x77777777u : codes.w[0];
@@ -164,14 +166,13 @@ template <bool kFewBits>
 }
 
 /// @param to_units  1 / global
-template <bool kFewBits>
-[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_nvfp4_piece(const float (&x)[16], float global, float to_units,
-                                                                Nvfp4Scale choice) {
+template <bool kFewBits, Nvfp4Scale kChoice>
+[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_nvfp4_piece(const float (&x)[16], float global, float to_units) {
   PieceCodes out;
   const float amax = piece_amax(x, 1);
-  const core::Nvfp4Candidates candidates = core::nvfp4_candidates_in_units(amax, to_units, choice);
+  const core::Nvfp4Candidates candidates = core::nvfp4_candidates_in_units(amax, to_units, kChoice);
   out.scale = candidates.six;
-  if (candidates.six != candidates.four) {
+  if (kChoice == Nvfp4Scale::kFourOverSix && candidates.six != candidates.four) {
     out.scale = core::nvfp4_better(16, [&](int i) { return x[i]; }, amax, global, candidates);
   }
   const bool nan = out.scale == core::UE4M3::kNan;
@@ -197,9 +198,9 @@ template <bool kFewBits>
   return out;
 }
 
-[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_mxfp8_piece(const float (&x)[16], ScaleMode mode) {
+[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_mxfp8_piece(const float (&x)[16], std::uint32_t carry) {
   PieceCodes out;
-  out.scale = core::e8m0_from_amax<core::E4M3>(piece_amax(x, 2), mode);
+  out.scale = core::e8m0_with_carry<core::E4M3>(piece_amax(x, 2), carry);
   const float factor = core::e8m0_reciprocal(out.scale);
   FP4PA_UNROLL
   for (int i = 0; i < 4; ++i) {
@@ -237,11 +238,11 @@ FP4PA_DEVICE inline void rotate_pieces(float (&x)[16], int block) {
     }
   }
   for (int lanes = 1; 16 * lanes < block; lanes *= 2) {
-    const std::uint32_t sign = (thread_id() & lanes) != 0 ? core::kFloatSignBit : 0u;
+    const float sign = (thread_id() & lanes) != 0 ? -1.0f : 1.0f;
     FP4PA_UNROLL
     for (int i = 0; i < 16; ++i) {
-      const std::uint32_t own = core::float_bits(x[i]);
-      x[i] = core::float_from_bits(shuffle_xor(own, lanes)) + core::float_from_bits(own ^ sign);
+      const float peer = core::float_from_bits(shuffle_xor(core::float_bits(x[i]), lanes));
+      x[i] = core::math::fma(x[i], sign, peer);  // a product that is exact
     }
   }
   const float norm = core::hadamard_norm(block);

@@ -100,15 +100,21 @@ FP4PA_KERNEL(quantize_pieces, kPieceThreads, TensorPieceArgs args) {
   constexpr bool kFewBits = kDType == DType::kBF16;
   const QuantizeConfig& c = t.config;
   if (c.format == BlockFormat::kMxfp8) {
-    const PieceCodes out = encode_mxfp8_piece(x, c.scale_mode);
+    const PieceCodes out = encode_mxfp8_piece(x, core::e8m0_carry<core::E4M3>(c.scale_mode));
     if (!there) return;
     reinterpret_cast<Words<16>*>(t.codes)[piece] = out.codes;
     if (piece % 2 == 0) *args.scale_of(piece / 2) = out.scale;
     return;
   }
   const bool nvfp4 = c.format == BlockFormat::kNvfp4;
-  const PieceCodes out = nvfp4 ? encode_nvfp4_piece<kFewBits>(x, c.global_scale, args.to_units, c.nvfp4_scale)
-                               : encode_mxfp4_piece<kFewBits>(x, c.scale_mode, 2);
+  PieceCodes out;
+  if (!nvfp4) {
+    out = encode_mxfp4_piece<kFewBits>(x, core::e8m0_carry<core::E2M1>(c.scale_mode), 2);
+  } else if (c.nvfp4_scale == Nvfp4Scale::kAmaxOver6) {
+    out = encode_nvfp4_piece<kFewBits, Nvfp4Scale::kAmaxOver6>(x, c.global_scale, args.to_units);
+  } else {
+    out = encode_nvfp4_piece<kFewBits, Nvfp4Scale::kFourOverSix>(x, c.global_scale, args.to_units);
+  }
   if (!there) return;
   reinterpret_cast<Words<8>*>(t.codes)[piece] = {{out.codes.w[0], out.codes.w[1]}};
   if (nvfp4) {
