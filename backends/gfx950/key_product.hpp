@@ -61,7 +61,8 @@ struct NativeKeyProduct {
     constexpr int kLoads = kRegisters / 4;
     PerLane<std::uint32_t[kRegisters]> codes;
     PerLane<std::uint32_t> scale;
-    exec.each_lane([&](Lane lane) {
+    exec.each_lane([&](Lane same) {
+      const Lane lane = address_lane<kConfig>(exec, same);
       const int token = Shim::token_of_slot(16 * tile + lane.id % 16);
       FP4PA_UNROLL
       for (int load = 0; load < kLoads; ++load) {
