@@ -57,6 +57,13 @@ struct TileRange {
   [[nodiscard]] FP4PA_FN constexpr std::int32_t size() const { return end - begin; }
 };
 
+/// a * b / c, in 32 bits where the product fits: a GPU divides 64 bits in hundreds of cycles.
+[[nodiscard]] FP4PA_FN constexpr std::int64_t multiply_divide(std::int64_t a, std::int64_t b, std::int64_t c) {
+  const std::int64_t product = a * b;
+  if (((product | c) >> 32) != 0) return product / c;
+  return static_cast<std::uint32_t>(product) / static_cast<std::uint32_t>(c);
+}
+
 [[nodiscard]] FP4PA_FN constexpr std::int32_t row_blocks(const SequenceShape& s, std::int32_t tile_rows) {
   return static_cast<std::int32_t>((static_cast<std::int64_t>(s.q_len) * s.group_heads + tile_rows - 1) / tile_rows);
 }
@@ -77,12 +84,12 @@ struct TileRange {
   const std::int32_t offset = s.kv_len - s.q_len;  // key position of the first query; negative if keys are missing
   std::int32_t end = s.kv_len;
   if (s.ends_at_row) {
-    const std::int32_t visible = offset + static_cast<std::int32_t>(last_row / s.group_heads) + 1;
+    const std::int32_t visible = offset + static_cast<std::int32_t>(multiply_divide(last_row, 1, s.group_heads)) + 1;
     end = visible < 0 ? 0 : visible < s.kv_len ? visible : s.kv_len;
   }
   std::int32_t begin = 0;
   if (s.sliding_window > 0) {
-    const std::int32_t first = offset + static_cast<std::int32_t>(first_row / s.group_heads) + 1 - s.sliding_window;
+    const std::int32_t first = offset + static_cast<std::int32_t>(multiply_divide(first_row, 1, s.group_heads)) + 1 - s.sliding_window;
     begin = first < 0 ? 0 : first < end ? first : end;
   }
   TileRange range{begin / kScheduleTokens, (end + kScheduleTokens - 1) / kScheduleTokens};
@@ -107,13 +114,13 @@ struct SequenceCost {
   std::int64_t slots;  // partial slots under fixed splits
 };
 
-/// Cost of all units of a sequence.
-[[nodiscard]] FP4PA_FN constexpr SequenceCost sequence_cost(const SequenceShape& s, const Partition& p,
-                                                            std::int32_t num_kv_heads) {
+/// Cost of all units of a sequence, or of those of every `step`-th row block from `first` on.
+[[nodiscard]] FP4PA_FN constexpr SequenceCost sequence_cost(const SequenceShape& s, const Partition& p, std::int32_t num_kv_heads,
+                                                            std::int32_t first = 0, std::int32_t step = 1) {
   SequenceCost sum{0, 0};
   const std::int32_t blocks = row_blocks(s, p.tile_rows);
   const std::int32_t split = piece_tiles(s, p.split_tiles);
-  for (std::int32_t block = 0; block < blocks; ++block) {
+  for (std::int32_t block = first; block < blocks; block += step) {
     const std::int32_t tiles = visible_tiles(s, p.tile_rows, block).size();
     sum.cost += unit_cost(tiles, split, p.overhead_tiles);
     if (split != 0) {
@@ -124,13 +131,6 @@ struct SequenceCost {
   sum.cost *= num_kv_heads;
   sum.slots *= num_kv_heads;
   return sum;
-}
-
-/// a * b / c, in 32 bits where the product fits: a GPU divides 64 bits in hundreds of cycles.
-[[nodiscard]] FP4PA_FN constexpr std::int64_t multiply_divide(std::int64_t a, std::int64_t b, std::int64_t c) {
-  const std::int64_t product = a * b;
-  if (((product | c) >> 32) != 0) return product / c;
-  return static_cast<std::uint32_t>(product) / static_cast<std::uint32_t>(c);
 }
 
 /// First cost coordinate of worker `worker`; worker num_workers is the end of the line.

@@ -24,6 +24,7 @@ struct SimtConfig {
   int tile_keys;       // keys of a tile of scores, a multiple of 32
   int stages[2];       // per segment: tiles in shared memory, the current one included; 1 only without scales
   bool decode_tiles = false;  // the block decodes each tile once, in shared memory, for all its warps; else every warp for itself
+  int producers = 0;   // warps beside those, which stage and decode tiles and multiply nothing
 };
 
 [[nodiscard]] FP4PA_FN constexpr bool divides_rows(const SimtConfig& c) { return c.divide == WarpsDivide::kRows; }
