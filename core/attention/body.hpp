@@ -119,24 +119,28 @@ FP4PA_FN void store_result(B& b, const AttentionParams& p, const RowMap& rows, R
   }
 }
 
+/// The keys of an item that any of its rows may see: keys before every row's window are not only masked but never read, since an
+/// engine may have freed their pages.
+[[nodiscard]] FP4PA_FN KeyRange keys_of(const AttentionParams& p, const RowMap& rows, const WorkItem& item) {
+  const std::int32_t first_key = first_visible_key(p, rows);
+  const std::int32_t tile_begin = item.tiles.begin * kScheduleTokens;
+  const std::int32_t tile_end = item.tiles.end * kScheduleTokens;
+  return {tile_begin > first_key ? tile_begin : first_key, tile_end < rows.kv_len ? tile_end : rows.kv_len};
+}
+
 /// One work item from its queries to its result.
 template <TileBackend B>
 FP4PA_FN void attend(B& b, const AttentionParams& p, const WorkItem& item) {
   const RowMap rows(p, item);
   RunningState<B> state{b.row_vector(kMinusInf), b.row_vector(0.0f), b.zero_output()};
 
-  // Keys before every row's window are not only masked but never read: an engine may have freed their pages.
-  const std::int32_t first_key = first_visible_key(p, rows);
-  const std::int32_t tile_begin = item.tiles.begin * kScheduleTokens;
-  const std::int32_t tile_end = item.tiles.end * kScheduleTokens;
-  const std::int32_t item_begin = tile_begin > first_key ? tile_begin : first_key;
-  const std::int32_t item_end = tile_end < rows.kv_len ? tile_end : rows.kv_len;
+  const KeyRange keys = keys_of(p, rows, item);
   if constexpr (B::kSegments == 1) {
-    attend_segment<0>(b, p, rows, item, {item_begin, item_end}, state);
+    attend_segment<0>(b, p, rows, item, keys, state);
   } else {
     const std::int32_t border = first_segment_tokens(p, rows.kv_len);
-    attend_segment<0>(b, p, rows, item, {item_begin, item_end < border ? item_end : border}, state);
-    attend_segment<1>(b, p, rows, item, {item_begin > border ? item_begin : border, item_end}, state);
+    attend_segment<0>(b, p, rows, item, {keys.begin, keys.end < border ? keys.end : border}, state);
+    attend_segment<1>(b, p, rows, item, {keys.begin > border ? keys.begin : border, keys.end}, state);
   }
 
   b.finish_rows(state.max, state.sum, state.output);

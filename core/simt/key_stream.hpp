@@ -165,6 +165,8 @@ class KeyStreamOf {
   };
 
  public:
+  static constexpr std::int32_t kSegment = S;
+
   FP4PA_FN KeyStreamOf(E& exec, const Segment& segment, const WorkItem& item, KeyRange range, int head_dim,
                        std::uint32_t stages, std::uint32_t addresses)
       : exec_(exec),

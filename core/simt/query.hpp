@@ -57,6 +57,17 @@ template <class E>
   return head_dim % (4 * E::kLanes) == 0 && address % (4 * bytes) == 0;
 }
 
+/// Eight elements of 16 bits.
+struct alignas(16) QueryChunk {
+  std::uint32_t word[4];
+};
+/// Whether rows of 16 bits begin on chunks.
+[[nodiscard]] FP4PA_FN bool query_rows_are_chunks(const HeadTensor& q) {
+  const auto address = reinterpret_cast<std::uintptr_t>(q.data) | static_cast<std::uintptr_t>(q.token_stride * 2) |
+                       static_cast<std::uintptr_t>(q.head_stride * 2);
+  return q.dtype != DType::kF32 && address % sizeof(QueryChunk) == 0;
+}
+
 template <class E>
 FP4PA_FN void load_query_quad(E& exec, const HeadTensor& q, std::int64_t index, float (&out)[4]) {
   struct alignas(16) Floats {

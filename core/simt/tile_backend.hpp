@@ -65,6 +65,17 @@ template <class Shim>
   }
 }
 
+/// The stream that a backend's products read: KeyStreamOf, or a shim's own, of tiles that other warps have decoded.
+template <class Shim, std::int32_t S>
+struct StreamOf {
+  using type = KeyStreamOf<Shim, S>;
+};
+template <class Shim, std::int32_t S>
+  requires requires { typename Shim::TileStream; }
+struct StreamOf<Shim, S> {
+  using type = typename Shim::TileStream;
+};
+
 template <class Shim>
 class SimtTileBackend {
  public:
@@ -118,7 +129,7 @@ class SimtTileBackend {
   static constexpr int kResultBytes = (kOutputRegisters * E::kLanes + 2 * kWarpRows) * 4;
 
   template <std::int32_t S>
-  using Stream = KeyStreamOf<Shim, S>;
+  using Stream = typename StreamOf<Shim, S>::type;
 
   /// @param layout  shared_layout() of this launch; the same for all blocks
   FP4PA_FN SimtTileBackend(E& exec, const AttentionParams& params, const RowMap& rows, const SharedLayout& layout)
@@ -159,20 +170,21 @@ class SimtTileBackend {
     return o;
   }
 
-  template <std::int32_t S>
-  [[nodiscard]] FP4PA_FN Scores multiply_query_key(Stream<S>& stream) {
+  /// @tparam TileStream  Stream<S> of a segment
+  template <class TileStream>
+  [[nodiscard]] FP4PA_FN Scores multiply_query_key(TileStream& stream) {
     Scores scores;
     scores.first_key = stream.keys().begin;
-    with_key_kind<kConfig.k[S]>(stream.k_kind(), [&](auto kind) {
+    with_key_kind<kConfig.k[TileStream::kSegment]>(stream.k_kind(), [&](auto kind) {
       Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms(), scores.value);
     });
     scores.raw = true;
     return scores;
   }
 
-  template <std::int32_t S>
-  FP4PA_FN void multiply_probability_value(Stream<S>& stream, const Scores& p, Output& output) {
-    with_value_kind<kConfig.v[S]>(stream.v_kind(), [&](auto kind) {
+  template <class TileStream>
+  FP4PA_FN void multiply_probability_value(TileStream& stream, const Scores& p, Output& output) {
+    with_value_kind<kConfig.v[TileStream::kSegment]>(stream.v_kind(), [&](auto kind) {
       constexpr KvKind kKind = decltype(kind)::value;
       Shim::template probability_value<kKind>(exec_, *this, stream, p.value, output);
     });
@@ -377,6 +389,13 @@ class SimtTileBackend {
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
+    if constexpr (requires { Shim::kMovesQueryChunks; }) {
+      if (form.binade == QueryForm::kAsIs && terms() == 1 && p_.q.dtype == (form.bf16 ? DType::kBF16 : DType::kF16) &&
+          query_rows_are_chunks(p_.q)) {
+        move_query_chunks(rows, kind, magnitude * form.unit, sign < 0.0f);
+        return;
+      }
+    }
     if constexpr (kReadsQuads) {
       if (query_rows_are_quads<E>(p_.q, p_.head_dim)) {
         for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, magnitude, sign, r, step);
@@ -394,6 +413,37 @@ class SimtTileBackend {
       });
       exec_.warp_barrier();  // the scratch row is free
     }
+  }
+
+  /// Rows of 16 bits that are operands as they are: all are asked for at once, and moved in chunks of 8 dims.
+  FP4PA_FN void move_query_chunks(const RowMap& rows, KvKind kind, float factor, bool negative) {
+    constexpr int kRowChunks = kConfig.head_dim / 8;
+    constexpr int kChunks = kWarpRows * kRowChunks / E::kLanes;  // of a lane
+    static_assert(E::kLanes % kRowChunks == 0 && kWarpRows * kRowChunks % E::kLanes == 0);
+    PerLane<QueryChunk[kChunks]> x;
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kChunks; ++i) {
+        const int row = row_base() + i * (E::kLanes / kRowChunks) + lane.id / kRowChunks;
+        const std::int64_t at = rows.token(row) * p_.q.token_stride + rows.head(row) * p_.q.head_stride + lane.id % kRowChunks * 8;
+        x[lane][i] = QueryChunk{};
+        if (row < rows.num_rows) {
+          x[lane][i] = exec_.template load_global<QueryChunk>(static_cast<const std::uint16_t*>(p_.q.data) + at);
+        }
+      }
+    });
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kChunks; ++i) {
+        FP4PA_UNROLL
+        for (std::uint32_t& word : x[lane][i].word) word ^= negative ? 0x80008000u : 0u;
+        Shim::store_query_chunk(exec_, lane, kind, query_offset(), i * (E::kLanes / kRowChunks) + lane.id / kRowChunks,
+                                lane.id % kRowChunks, x[lane][i]);
+      }
+      if (lane.id < kWarpRows) {
+        exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + lane.id), factor);
+      }
+    });
   }
 
   // Rows of whole quads are read several at a time and rotated in registers, without a detour through shared memory: an item of
@@ -465,6 +515,8 @@ class SimtTileBackend {
   // epilogue.hpp
   template <class T, class Round>
   FP4PA_FN void store_output_as(const RowMap& rows, const Output& output, Round&& round) const;
+  [[nodiscard]] FP4PA_FN bool stores_chunks() const;
+  FP4PA_FN void store_output_chunks(const RowMap& rows, const Output& output) const;
   FP4PA_FN void merge_warps(RowVector& max, RowVector& sum, Output& output);
   FP4PA_FN void move_dims(Output& output, int old, int order) const;
 
