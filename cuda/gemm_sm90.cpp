@@ -39,7 +39,7 @@ namespace {
   std::atomic<int>* const slot = device.device < kMaxDevices ? &known[device.device][splits] : nullptr;
   if (slot != nullptr && slot->load() > 0) return slot->load();
   Sm90Division d{};
-  d.function = gemm_few_function(false);
+  d.function = gemm_few_function(false, 1);
   d.row_tiles = d.m_tiles = 1;
   d.splits = splits;
   d.threads = sm90::kFewThreads;
@@ -79,7 +79,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   constexpr double kFixed = 1.5;          // filling the rings and writing out
   constexpr double kCluster = 0.3;        // meeting, twice
   constexpr double kStageOfX = 1.0 / 48;  // bringing in 128 columns of a row
-  d.function = gemm_few_function(nvfp4);
+  d.function = gemm_few_function(nvfp4, a.m);
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(a.m);
   d.m_tiles = 1;

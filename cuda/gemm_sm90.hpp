@@ -8,7 +8,8 @@
 
 namespace fp4pa::cuda {
 
-[[nodiscard]] const void* gemm_few_function(bool nvfp4) noexcept;
+/// @param m  rows of X, up to 8
+[[nodiscard]] const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept;
 /// @param x_rows  64 or 128
 /// @param groups  2 or 3, and 3 with 128
 [[nodiscard]] const void* gemm_many_function(bool nvfp4, int x_rows, int groups) noexcept;

@@ -5,12 +5,19 @@
 // X and of the scales of its part of K in shared memory from the start, and each warp has a ring of stages of W of its own, 64
 // rows by 128 columns each, that it alone fills and reads.
 //
-// The arithmetic is that of backends/sm80/gemm.hpp: W is the A operand of mma.sync in f16, E4M3 scales multiply the decoded codes and E8M0
-// scales the sums of their 32 columns, both exactly. Sums of a block's warps, then of the cluster's blocks that divide K, are added
+// W is the A operand of mma.sync in f16. More than four rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and
+// E8M0 scales the sums of their 32 columns, both exactly.
+//
+// Up to four rows of X leave columns of the instruction free, and they serve to keep lanes apart (kOwnSums): a lane takes 32 neighbouring codes of
+// a row, and X stands in column 2 t + i of B where lane t's codes meet row i of X, with zeros elsewhere. So a lane's sums are those
+// of its own 32 columns alone, and one multiplication of them applies the scale: no scale is ever multiplied into codes.
+// Sums of a block's warps, then of the cluster's blocks that divide K, are added
 // in the order of K.
 //
 // Back to back, the next product's blocks come in as this one's leave.
 #pragma once
+
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -25,8 +32,9 @@
 
 namespace fp4pa::sm90 {
 
-/// @tparam kXTiles  eights of rows of X, 1 or 2
-template <bool kNvfp4, int kXTiles>
+/// @tparam kXTiles  tiles of eight columns of an instruction's sums: with kOwnSums pairs of rows of X, else eights
+/// @tparam kOwnSums  each lane of four has sums of its own, as the head of this file says
+template <bool kNvfp4, int kXTiles, bool kOwnSums>
 class FewBlock {
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
@@ -71,17 +79,22 @@ class FewBlock {
       load_x(cell, x);
       store_x(x);
     }
+    if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
     exec_.template copy_wait<kFewRing>();
     __syncthreads();
 
 #pragma unroll
-    for (int i = 0; i < 16 * kXTiles; ++i) sums_[i / (4 * kXTiles)][i / 4 % kXTiles][i % 4] = 0.0f;
+    for (int i = 0; i < 4 * kRowTiles * kXTiles; ++i) sums_[i / (4 * kXTiles)][i / 4 % kXTiles][i % 4] = 0.0f;
     int slot = 0;
 #pragma unroll 1
     for (int s = first_ + turn_; s < last_; s += turns_) {
       exec_.template copy_wait<kFewRing - 1>();
       __syncwarp();
-      multiply(s - first_, slot);
+      if constexpr (kOwnSums) {
+        multiply_own(s - first_, slot);
+      } else {
+        multiply(s - first_, slot);
+      }
       __syncwarp();
       fetch(s + kFewRing * turns_, slot);
       exec_.copy_commit();
@@ -111,6 +124,15 @@ class FewBlock {
     const std::uint8_t* from = codes_ + row * p_.row_bytes + column;
     const std::uint32_t to = base_ + slot_offset(slot) + code_offset(lane_.id / 4, lane_.id % 4);
     const int rows = column < p_.row_bytes ? p_.n - row : 0;
+    const bool inside = first_row_ + rows_ <= p_.n && (stage + 1) * std::int64_t{sm80::kCodeBytes} <= p_.row_bytes;
+    if (inside) {
+#pragma unroll
+      for (int i = 0; i < kFewWarpRows / 8; ++i) {
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + i * 8 * sm80::kCodeBytes), "l"(from) : "memory");
+        from += 8 * p_.row_bytes;
+      }
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < kFewWarpRows / 8; ++i) {
       asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to + i * 8 * sm80::kCodeBytes), "l"(from),
@@ -219,6 +241,72 @@ class FewBlock {
                        __byte_perm(x[i].words.y, x[i].words.w, 0x5410), __byte_perm(x[i].words.y, x[i].words.w, 0x7632));
       }
       exec_.store_shared(lane_, x[i].to, w);
+    }
+  }
+
+  /// 64 bytes behind X.
+  __device__ __forceinline__ std::uint32_t zeros() const { return static_cast<std::uint32_t>(x_at_ + p_.m * x_pitch_); }
+
+  /// multiply() with sums of each lane's own. Lane t of a row takes chunk t of its codes, which is a group of MXFP4 and two of NVFP4.
+  __device__ __forceinline__ void multiply_own(int stage, int slot) {
+    constexpr int kGroups = kNvfp4 ? 2 : 1;
+    const int g = lane_.id / 4;
+    const int t = lane_.id % 4;
+    std::uint32_t x[kXTiles][4][4];
+#pragma unroll
+    for (int nt = 0; nt < kXTiles; ++nt) {
+      // Rows that X does not have are the last one's copy: their products are nobody's.
+      const int row = 2 * nt + g % 2 < p_.m ? 2 * nt + g % 2 : p_.m - 1;
+      const std::uint32_t at =
+          g / 2 == t ? static_cast<std::uint32_t>(x_at_ + row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 64 * t) : zeros();
+#pragma unroll
+      for (int w = 0; w < 4; ++w) exec_.load_shared_16(lane_, at + 16 * w, x[nt][w]);
+    }
+    const int first = row_group_ * kFewWarpRows + g;
+    const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
+    std::uint32_t scales = static_cast<std::uint32_t>(kFewScales + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
+    const std::uint32_t codes = slot_offset(slot) + code_offset(g, t);
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      float scale[2][kGroups];
+      std::uint32_t words[2][4];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        exec_.load_shared_16(lane_, codes + static_cast<std::uint32_t>((16 * tile + 8 * r) * sm80::kCodeBytes), words[r]);
+        if constexpr (kNvfp4) {
+          const std::uint32_t both = sm80::e4m3_to_f16(exec_.template load_shared<std::uint16_t>(lane_, scales) & 0x7f7fu);
+          const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&both));
+          scale[r][0] = values.x;
+          scale[r][1] = values.y;
+        } else {
+          scale[r][0] = sm80::e8m0_exact(exec_.template load_shared<std::uint8_t>(lane_, scales), 0);
+        }
+        scales += 8 * scale_pitch_;
+      }
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        float part[kXTiles][4] = {};
+#pragma unroll
+        for (int w = group * (4 / kGroups); w < (group + 1) * (4 / kGroups); ++w) {
+          std::uint32_t pair[2][4];
+          sm80::e2m1_to_f16(words[0][w], pair[0]);
+          sm80::e2m1_to_f16(words[1][w], pair[1]);
+#pragma unroll
+          for (int nt = 0; nt < kXTiles; ++nt) {
+#pragma unroll
+            for (int step = 0; step < 2; ++step) {
+              const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
+              const std::uint32_t b[2] = {x[nt][w][2 * step], x[nt][w][2 * step + 1]};
+              sm80::MmaM16N8K16Instruction<core::F16>::mma(part[nt], a, b, part[nt]);
+            }
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * kXTiles; ++i) {
+          float& sum = sums_[tile][i / 4][i % 4];
+          sum = fmaf(scale[i % 4 / 2][group], part[i / 4][i % 4], sum);
+        }
+      }
     }
   }
 
@@ -335,9 +423,14 @@ class FewBlock {
       for (int nt = 0; nt < kXTiles; ++nt) {
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          const int column = 8 * nt + 2 * t + v % 2;
+          const int column = kOwnSums ? 2 * nt + v % 2 : 8 * nt + 2 * t + v % 2;
           const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (v / 2);
-          if (column < p_.m) sums[(turn_ * p_.m + column) * pitch + row] = sums_[tile][nt][v];
+          float sum = sums_[tile][nt][v];
+          if constexpr (kOwnSums) {
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+          }
+          if (column < p_.m && (!kOwnSums || t == v)) sums[(turn_ * p_.m + column) * pitch + row] = sum;
         }
       }
     }

@@ -41,7 +41,7 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
   return kFewScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
 [[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
-  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages);
+  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages) + 64;  // zeros
 }
 // Sums take the rings' place: of all rows, X's eights and groups of warps.
 static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewScales);

@@ -4,8 +4,8 @@
 // keep their order, and a lane needs two neighbouring codes of every eight: one byte of each word.
 //
 // Scales, exactly, as in backends/sm80/gemm.hpp: E4M3 is multiplied into the decoded f16, and E8M0 too, at 2^-3, while all scales of
-// a warp's stage lie in 2^-20 to 2^4. A warp that finds others gives zeros to its group's products of this stage, and adds its
-// sixteen rows at the end by mma.sync, whose sums lie as wgmma's do, with the scales multiplied into sums of 32 columns.
+// a warp's stage lie in 2^-20 to 2^4. A warp that finds others gives zeros to its group's products of this stage and adds its
+// sixteen rows by mma.sync, whose sums lie as wgmma's do, with the scales multiplied into sums of 32 columns.
 //
 // A half of a stage is decoded while the half before is multiplied. W and X come by the copy engine through a ring of stages
 // of 128 columns, which has no barrier of the block: warpgroups may be a stage apart, so that one decodes while another's products run.
@@ -52,7 +52,7 @@ class ManyBlock {
 
   __device__ __forceinline__ void run() {
     if (thread_ == 0) {
-      for (int i = 0; i <= kRing; ++i) {
+      for (int i = 0; i < kRing; ++i) {
         barrier_init(full(i), 1);
         barrier_init(empty(i), kThreads / 32);
       }
@@ -65,7 +65,6 @@ class ManyBlock {
     for (int s = 0; s < kAhead; ++s) fetch(first_ + s, s, 1);
     find_scales();
     load_scales(first_);
-    any_outside_ = false;
 #pragma unroll
     for (int i = 0; i < kXRows / 2; ++i) sums_[i / 4][0][i % 4] = 0.0f;
 #pragma unroll
@@ -75,38 +74,30 @@ class ManyBlock {
     int next = kAhead;
     std::uint32_t parity = 0;
     std::uint32_t next_parity = 1;  // of what has not been used there is nothing to wait for
-    int before = kRing;  // the slot of the stage before; at first one that nobody waits for
-    int s = first_;
-    // No block is without stages. A loop that might not run at all has wgmma waited for after each instruction.
+    begin(first_, slot, parity);
 #pragma unroll 1
-    do {
+    for (int s = first_; s < last_; ++s) {
+      // No instruction is in flight here.
+      const std::uint32_t at = slot_offset(slot);
+      const int used = slot;
       fetch(s + kAhead, next, next_parity);
       if (++next == kRing) {
         next = 0;
         next_parity ^= 1;
       }
-      const std::uint32_t at = slot_offset(slot);
-      take_scales(s);
-      barrier_wait(full(slot), parity);
-      decode(at, 0);
+      if (outside_) add_scaled_sums(at);
       issue(at, 0);
-      wait<1>();
-      pin(a_[1]);
-      if (lane_.id == 0) barrier_arrive(empty(before));
       decode(at, 1);
       issue(at, 1);
-      wait<1>();
-      pin(a_[0]);
-      before = slot;
       if (++slot == kRing) {
         slot = 0;
         parity ^= 1;
       }
-    } while (++s < last_);
-    wait<0>();
-    pin(sums_);
-    if constexpr (!kNvfp4) {
-      if (any_outside_) add_scaled_sums();
+      begin(s + 1, slot, parity);
+      wait<0>();
+      pin(sums_);
+      pin(a_[1]);
+      if (lane_.id == 0) barrier_arrive(empty(used));
     }
     finish();
   }
@@ -132,6 +123,9 @@ class ManyBlock {
   __device__ __forceinline__ std::uint32_t empty(int slot) const { return full(slot) + 8; }
   __device__ __forceinline__ static std::uint32_t code_offset(int row, int chunk) {
     return static_cast<std::uint32_t>(kCodes + row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
+  }
+  __device__ __forceinline__ static std::uint32_t x_offset(int row, int chunk) {
+    return static_cast<std::uint32_t>(chunk / 8 * kPanel + row * kPanelRowBytes + ((chunk ^ row) & 7) * 16);
   }
 
   /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows past the end may be the next
@@ -162,77 +156,70 @@ class ManyBlock {
       scale_at_[r] = at - before_[r];
     }
     word_step_ = blocked ? 512 : 4;
-    shifted_ = !blocked && (p_.groups % 4 != 0 || reinterpret_cast<std::uintptr_t>(scales_) % 4 != 0);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int w = 0; w < kWords + 1; ++w) next_scale_[r][w] = 0;
-      scale_at_[r] += std::int64_t{first_} * kWords * word_step_;
-    }
   }
   /// A lane's scales of a stage on their way to registers. Those past a row's end are 1, or 0 in E4M3: their codes are zeros.
   __device__ __forceinline__ void load_scales(int stage) {
-    const int left = p_.groups - stage * 4 * kWords;  // of a row
-    const int words = shifted_ ? kWords + 1 : kWords;
-    if (left >= 4 * words) {
+    if (stage >= last_) return;
+    const int group = stage * 4 * kWords;
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < 2; ++r) {
+      const std::uint8_t* const at = scale_at_[r] + std::int64_t{stage} * kWords * word_step_;
+      const int left = p_.groups - group + before_[r];  // bytes of the row from `at` on
+      const int words = before_[r] != 0 ? kWords + 1 : kWords;
+      next_scale_[r][kWords] = 0;
+      if (left >= 4 * words) {
 #pragma unroll
         for (int w = 0; w < kWords + 1; ++w) {
-          if (w < words) next_scale_[r][w] = __ldg(reinterpret_cast<const std::uint32_t*>(scale_at_[r] + w * word_step_));
+          if (w < words) next_scale_[r][w] = __ldg(reinterpret_cast<const std::uint32_t*>(at + w * word_step_));
         }
-      }
-    } else if (stage < last_) {
-      // Byte by byte: the row's last may end the memory, within a word.
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      } else {
+        // Byte by byte: the row's last may end the memory, within a word.
 #pragma unroll
         for (int w = 0; w < kWords + 1; ++w) {
           std::uint32_t word = 0;
           for (int i = 0; i < 4; ++i) {
-            const int index = 4 * w + i - before_[r];
-            const bool there = index >= 0 && index < left;
-            word |= (there ? std::uint32_t{scale_at_[r][w * word_step_ + i]} : kNvfp4 ? 0u : 0x7fu) << (8 * i);
+            const int index = 4 * w + i;
+            const bool there = index >= before_[r] && index < left;
+            word |= (there ? std::uint32_t{at[w * word_step_ + i]} : kNvfp4 ? 0u : 0x7fu) << (8 * i);
           }
           next_scale_[r][w] = word;
         }
       }
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) scale_at_[r] += kWords * word_step_;
-  }
-  /// What load_scales has brought, in the order of the stage.
-  __device__ __forceinline__ std::uint32_t scale_word(int r, int w) const {
-    return __funnelshift_r(next_scale_[r][w], next_scale_[r][w + 1], 8 * before_[r]);
-  }
-  __device__ __forceinline__ bool scales_outside() const {
-    return __any_sync(0xffffffffu, outside_f16(scale_word(0, 0)) || outside_f16(scale_word(1, 0)));
   }
 
-  /// The scales of stage `stage` as factors of codes, and the next stage's are sent for.
-  __device__ __forceinline__ void take_scales(int stage) {
-    if constexpr (kNvfp4) {
+  /// Waits for stage `stage` and decodes its first half, while the second half of the one before is multiplied. Past the last stage there is nothing
+  /// to wait for, and what is decoded is not used.
+  __device__ __forceinline__ void begin(int stage, int slot, std::uint32_t parity) {
+    outside_ = false;
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int w = 0; w < kWords; ++w) scale_[r][w] = __funnelshift_r(next_scale_[r][w], next_scale_[r][w + 1], 8 * before_[r]);
+      if constexpr (!kNvfp4) outside_ |= outside_f16(scale_[r][0]);
+    }
+    if constexpr (!kNvfp4) outside_ = __any_sync(0xffffffffu, outside_);
+    load_scales(stage + 1);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if constexpr (kNvfp4) {
 #pragma unroll
         for (int chunk = 0; chunk < 4; ++chunk) {
-          factors_[r][chunk] = sm80::e4m3_to_f16((scale_word(r, chunk / 2) & kOnes) >> (16 * (chunk % 2)));
+          factors_[r][chunk] = sm80::e4m3_to_f16((scale_[r][chunk / 2] & kOnes) >> (16 * (chunk % 2)));
         }
-      }
-    } else {
-      const bool outside = scales_outside();
-      any_outside_ |= outside;
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
+      } else {
         // 2^(e - 127 + 11) in f16, on codes at 2^-14: of chunks 0 and 2, then of 1 and 3.
 #pragma unroll
         for (int odd = 0; odd < 2; ++odd) {
-          const std::uint32_t two = (((scale_word(r, 0) >> (8 * odd)) & 0x00ff00ffu) << 10) - (101u << 10) * 0x10001u;
-          factors_[r][odd] = outside ? 0 : two;
+          const std::uint32_t two = (((scale_[r][0] >> (8 * odd)) & 0x00ff00ffu) << 10) - (101u << 10) * 0x10001u;
+          factors_[r][odd] = outside_ ? 0 : two;
         }
       }
     }
-    load_scales(stage + 1);
+    if (stage < last_) barrier_wait(full(slot), parity);
+    wait<1>();
+    pin(a_[0]);
+    decode(slot_offset(slot), 0);
   }
 
   template <int kNewest>
@@ -268,8 +255,9 @@ class ManyBlock {
   }
 
   /// A lane's two codes of each eight of the 32 in a chunk, in f16 times 2^-14.
-  /// @param w  the chunk
-  __device__ __forceinline__ void decode_chunk(const std::uint32_t (&w)[4], std::uint32_t (&out)[4]) const {
+  __device__ __forceinline__ void decode_chunk(std::uint32_t slot, int row, int chunk, std::uint32_t (&out)[4]) const {
+    std::uint32_t w[4];
+    exec_.load_shared_16(lane_, slot + code_offset(row, chunk), w);
     const auto t = static_cast<std::uint32_t>(lane_.id % 4);
     const std::uint32_t select = t | (4 + t) << 4;
     const std::uint32_t q = __byte_perm(__byte_perm(w[0], w[1], select), __byte_perm(w[2], w[3], select), 0x5410);
@@ -293,9 +281,8 @@ class ManyBlock {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const int chunk = 2 * half + c;
-        std::uint32_t words[4], out[4];
-        exec_.load_shared_16(lane_, slot + code_offset(warp_row() + lane_.id / 4 + 8 * r, chunk), words);
-        decode_chunk(words, out);
+        std::uint32_t out[4];
+        decode_chunk(slot, warp_row() + lane_.id / 4 + 8 * r, chunk, out);
         std::uint32_t factor[2];  // of the chunk's halves
         if constexpr (kNvfp4) {
           factor[0] = __byte_perm(factors_[r][chunk], 0, 0x1010);
@@ -309,55 +296,36 @@ class ManyBlock {
     }
   }
 
-  /// The products of the stages that were left out, with scales multiplied into the sums of their columns. Rare, and slow: operands come from
-  /// memory once more.
-  __device__ __forceinline__ void add_scaled_sums() {
-    find_scales();
-#pragma unroll 1
-    for (int s = first_; s < last_; ++s) {
-      load_scales(s);
-      if (!scales_outside()) continue;
-#pragma unroll 1
-      for (int chunk = 0; chunk < 4; ++chunk) add_scaled_chunk(s, chunk);
-    }
-  }
-  __device__ __forceinline__ void add_scaled_chunk(int stage, int chunk) {
+  /// The stage's products of the warp's rows, with scales multiplied into the sums of their columns.
+  __device__ __forceinline__ void add_scaled_sums(std::uint32_t slot) {
     const int g = lane_.id / 4;
     const int t = lane_.id % 4;
-    const std::int64_t byte = std::int64_t{stage} * sm80::kCodeBytes + 16 * chunk;
-    if (byte >= p_.row_bytes) return;
-    std::uint32_t pair[2][4];
-    float factor[2];
+#pragma unroll 1
+    for (int chunk = 0; chunk < 4; ++chunk) {
+      std::uint32_t pair[2][4];
+      float factor[2];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      int row = first_row_ + warp_row() + g + 8 * r;
-      if (row >= p_.n) row = p_.n - 1;
-      const uint4 codes = *reinterpret_cast<const uint4*>(codes_ + row * p_.row_bytes + byte);
-      const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-      decode_chunk(words, pair[r]);
-      factor[r] = sm80::e8m0_exact(scale_word(r, 0) >> (8 * chunk), 0);
-    }
-    const int column = stage * sm80::kGemmStage + 32 * chunk + 2 * t;
-#pragma unroll
-    for (int nt = 0; nt < kXRows / 8; ++nt) {
-      int x_row = first_x_ + 8 * nt + g;
-      if (x_row >= p_.m) x_row = p_.m - 1;
-      const std::uint16_t* const x = p_.x + (batch_ * p_.m + x_row) * p_.x_row + column;
-      float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
-        std::uint32_t b[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int further = 16 * step + 8 * i;
-          b[i] = column + further < p_.x_cols ? *reinterpret_cast<const std::uint32_t*>(x + further) : 0;
-        }
-        sm80::MmaM16N8K16Instruction<core::F16>::mma(part, a, b, part);
+      for (int r = 0; r < 2; ++r) {
+        decode_chunk(slot, warp_row() + g + 8 * r, chunk, pair[r]);
+        factor[r] = sm80::e8m0_exact(scale_[r][0] >> (8 * chunk), 0);
       }
-      // 2^11 takes codes decoded at 2^-14 to the others' unit.
 #pragma unroll
-      for (int v = 0; v < 4; ++v) sums_[nt][0][v] = fmaf(factor[v / 2], part[v] * 2048.0f, sums_[nt][0][v]);
+      for (int nt = 0; nt < kXRows / 8; ++nt) {
+        float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (int step = 0; step < 2; ++step) {
+          const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
+          std::uint32_t b[2];
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            b[i] = exec_.template load_shared<std::uint32_t>(lane_, slot + x_offset(8 * nt + g, 4 * chunk + 2 * step + i) + 4 * t);
+          }
+          sm80::MmaM16N8K16Instruction<core::F16>::mma(part, a, b, part);
+        }
+        // 2^11 takes codes decoded at 2^-14 to the others' unit.
+#pragma unroll
+        for (int v = 0; v < 4; ++v) sums_[nt][0][v] = fmaf(factor[v / 2], part[v] * 2048.0f, sums_[nt][0][v]);
+      }
     }
   }
 
@@ -463,9 +431,9 @@ class ManyBlock {
   const std::uint8_t* scale_at_[2];
   int before_[2], word_step_;
   std::uint32_t next_scale_[2][kWords + 1];  // as read, of the next stage
-  bool shifted_;                              // some row's scales begin within a word
-  std::uint32_t factors_[2][kNvfp4 ? 4 : 2];  // scales of the current stage in f16, or zeros if some cannot be
-  bool any_outside_;
+  std::uint32_t scale_[2][kWords];
+  std::uint32_t factors_[2][kNvfp4 ? 4 : 2];  // the scales in f16; zeros if outside_
+  bool outside_;
   std::uint32_t a_[2][4][4];  // of a stage's halves: steps of 16 columns
 };
 

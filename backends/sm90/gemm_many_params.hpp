@@ -27,8 +27,7 @@ struct ManyParams {
 /// Floats from row to row of X in the sums; puts a lane group's into different banks.
 [[nodiscard]] FP4PA_FN constexpr int many_sum_pitch(int groups) { return many_rows(groups) + 4; }
 [[nodiscard]] constexpr int many_shared_bytes(int x_rows, int groups) {
-  // With two barriers a stage, and two more.
-  const int ring = many_ring(x_rows, groups) * many_stage_bytes(x_rows, groups) + 16 * (many_ring(x_rows, groups) + 1);
+  const int ring = many_ring(x_rows, groups) * (many_stage_bytes(x_rows, groups) + 16);  // with two barriers a stage
   const int sums = x_rows * many_sum_pitch(groups) * 4;
   return ring > sums ? ring : sums;
 }
