@@ -151,9 +151,9 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   *out = {};
   const bool nvfp4 = a.weight.format == BlockFormat::kNvfp4;
   const core::WeightLayout layout{a.weight.format, a.weight.scale_layout, a.weight.rows, a.weight.cols};
-  // From 9 to 16 rows of X the kernels of sm_80 are faster than either.
-  const bool between = a.m > sm90::kFewMostX && a.m <= 16;
-  if (device.compute_capability != 90 || layout.code_row_bytes() % 16 != 0 || between) return Status::kOk;
+  // The kernels of sm_80 are faster with 9 to 16 rows of X, and after the kernel that quantises a few.
+  const bool theirs = a.m <= 16 && (a.m > sm90::kFewMostX || a.activations == ActivationForm::kFp4);
+  if (device.compute_capability != 90 || layout.code_row_bytes() % 16 != 0 || theirs) return Status::kOk;
   Sm90Division d{};
   d.stages = static_cast<std::int32_t>(ceil_div(a.weight.cols, sm80::kGemmStage));
   Cheapest cheapest{device, a.batch};
@@ -168,15 +168,15 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
                "asking for shared memory");
 }
 
-Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool paired, std::int64_t batch, cudaStream_t stream) noexcept {
+Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool prepared, std::int64_t batch, cudaStream_t stream) noexcept {
   cudaLaunchAttribute attributes[2];
   const cudaLaunchConfig_t config = launch_config(d, batch, stream, attributes);
   sm80::GemmParams gemm = params;
   gemm.stages = d.stages;
   gemm.splits = d.splits;
   gemm.row_tiles = d.row_tiles;
-  sm90::FewParams few{gemm, d.row_groups, d.block_stages, paired};
-  sm90::ManyParams many{{}, {}, gemm};
+  sm90::FewParams few{gemm, d.row_groups, d.block_stages, prepared};
+  sm90::ManyParams many{{}, {}, gemm, prepared};
   if (!d.few && (!describe(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m,
                            gemm.x_row * 2, sm90::kPanelDims, d.x_rows, &many.x) ||
                  !describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,

@@ -6,10 +6,10 @@
 namespace fp4pa::cuda {
 namespace {
 
-template <bool kNvfp4, int kXTiles, bool kOwnSums>
+template <bool kNvfp4, bool kOwnSums>
 __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_few(const __grid_constant__ sm90::FewParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::FewBlock<kNvfp4, kXTiles, kOwnSums>(params, shared).run();
+  sm90::FewBlock<kNvfp4, kOwnSums>(params, shared).run();
 }
 template <bool kNvfp4, int kXRows, int kGroups>
 __global__ void __launch_bounds__(128 * kGroups, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
@@ -21,9 +21,7 @@ __global__ void __launch_bounds__(128 * kGroups, 1) gemm_many(const __grid_const
 
 template <bool kNvfp4>
 static const void* few_function(std::int64_t m) {
-  if (m <= 2) return reinterpret_cast<const void*>(&gemm_few<kNvfp4, 1, true>);
-  if (m <= 4) return reinterpret_cast<const void*>(&gemm_few<kNvfp4, 2, true>);
-  return reinterpret_cast<const void*>(&gemm_few<kNvfp4, 1, false>);
+  return m <= 2 ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, true>) : reinterpret_cast<const void*>(&gemm_few<kNvfp4, false>);
 }
 const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept { return nvfp4 ? few_function<true>(m) : few_function<false>(m); }
 

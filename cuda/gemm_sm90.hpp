@@ -25,8 +25,9 @@ struct Sm90Division {
 [[nodiscard]] Status divide_sm90(const LinearArgs& args, const DeviceProperties& device, Sm90Division* out) noexcept;
 
 /// Back to back with what was launched before (programmatic dependent launch).
-/// @param params  complete but for stages, splits and tiles
-[[nodiscard]] Status launch_sm90(const Sm90Division& division, const sm80::GemmParams& params, bool paired, std::int64_t batch,
+/// @param params    complete but for stages, splits and tiles
+/// @param prepared  X, by the kernel just before
+[[nodiscard]] Status launch_sm90(const Sm90Division& division, const sm80::GemmParams& params, bool prepared, std::int64_t batch,
                                  cudaStream_t stream) noexcept;
 
 }  // namespace fp4pa::cuda

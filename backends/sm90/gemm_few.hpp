@@ -1,14 +1,14 @@
-// C = X W^T with W in FP4 and up to 16 rows of X on sm_90: bounded by reading W.
+// C = X W^T with W in FP4 and up to 8 rows of X on sm_90: bounded by reading W.
 //
 // A multiprocessor's share of a large weight is hardly more than its shared memory, so that a block runs for a few microseconds, and
 // what counts is that all of its loads are under way at once and that warps never wait for one another: a block has all of
 // X and of the scales of its part of K in shared memory from the start, and each warp has a ring of stages of W of its own, 64
 // rows by 128 columns each, that it alone fills and reads.
 //
-// W is the A operand of mma.sync in f16. More than four rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and
+// W is the A operand of mma.sync in f16. More than two rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and
 // E8M0 scales the sums of their 32 columns, both exactly.
 //
-// Up to four rows of X leave columns of the instruction free, and they serve to keep lanes apart (kOwnSums): a lane takes 32 neighbouring codes of
+// One or two rows of X leave columns of the instruction free, and they serve to keep lanes apart (kOwnSums): a lane takes 32 neighbouring codes of
 // a row, and X stands in column 2 t + i of B where lane t's codes meet row i of X, with zeros elsewhere. So a lane's sums are those
 // of its own 32 columns alone, and one multiplication of them applies the scale: no scale is ever multiplied into codes.
 // Sums of a block's warps, then of the cluster's blocks that divide K, are added
@@ -32,9 +32,8 @@
 
 namespace fp4pa::sm90 {
 
-/// @tparam kXTiles  tiles of eight columns of an instruction's sums: with kOwnSums pairs of rows of X, else eights
-/// @tparam kOwnSums  each lane of four has sums of its own, as the head of this file says
-template <bool kNvfp4, int kXTiles, bool kOwnSums>
+/// @tparam kOwnSums  each lane of four has sums of its own, for one or two rows of X
+template <bool kNvfp4, bool kOwnSums>
 class FewBlock {
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
@@ -63,16 +62,17 @@ class FewBlock {
 
   __device__ __forceinline__ void run() {
     cuda::allow_dependents();
-    cuda::wait_for_previous();
     Cell cell = first_cell();
     Piece x[kXAtOnce];
-    load_x(cell, x);
-    fetch_scales();
-    exec_.copy_commit();
-#pragma unroll
-    for (int s = 0; s < kFewRing; ++s) {
-      fetch(first_ + turn_ + s * turns_, s);
-      exec_.copy_commit();
+    if (f_.prepared) {
+      // What came before prepared X and no more: W need not wait for it.
+      fetch_first();
+      cuda::wait_for_previous();
+      load_x(cell, x);
+    } else {
+      cuda::wait_for_previous();
+      load_x(cell, x);
+      fetch_first();
     }
     store_x(x);
     while (cell.row < p_.m) {
@@ -84,7 +84,7 @@ class FewBlock {
     __syncthreads();
 
 #pragma unroll
-    for (int i = 0; i < 4 * kRowTiles * kXTiles; ++i) sums_[i / (4 * kXTiles)][i / 4 % kXTiles][i % 4] = 0.0f;
+    for (int i = 0; i < 4 * kRowTiles; ++i) sums_[i / 4][i % 4] = 0.0f;
     int slot = 0;
 #pragma unroll 1
     for (int s = first_ + turn_; s < last_; s += turns_) {
@@ -116,6 +116,16 @@ class FewBlock {
     return static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
   }
 
+  /// Scales, and as many stages as the ring holds.
+  __device__ __forceinline__ void fetch_first() const {
+    fetch_scales();
+    exec_.copy_commit();
+#pragma unroll
+    for (int s = 0; s < kFewRing; ++s) {
+      fetch(first_ + turn_ + s * turns_, s);
+      exec_.copy_commit();
+    }
+  }
   /// A warp's stage: a lane takes one of four chunks of every eighth row. Rows and columns past the end become zeros.
   __device__ __forceinline__ void fetch(int stage, int slot) const {
     if (stage >= last_) return;
@@ -236,7 +246,7 @@ class FewBlock {
     for (int i = 0; i < kXAtOnce; ++i) {
       if (x[i].to == 0) continue;
       uint4 w = x[i].words;
-      if (!f_.paired) {
+      if (!f_.prepared) {
         w = make_uint4(__byte_perm(x[i].words.x, x[i].words.z, 0x5410), __byte_perm(x[i].words.x, x[i].words.z, 0x7632),
                        __byte_perm(x[i].words.y, x[i].words.w, 0x5410), __byte_perm(x[i].words.y, x[i].words.w, 0x7632));
       }
@@ -252,16 +262,13 @@ class FewBlock {
     constexpr int kGroups = kNvfp4 ? 2 : 1;
     const int g = lane_.id / 4;
     const int t = lane_.id % 4;
-    std::uint32_t x[kXTiles][4][4];
+    std::uint32_t x[4][4];
+    // A row that X does not have is the other one's copy: its products are nobody's.
+    const int x_row = g % 2 < p_.m ? g % 2 : 0;
+    const std::uint32_t at =
+        g / 2 == t ? static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 64 * t) : zeros();
 #pragma unroll
-    for (int nt = 0; nt < kXTiles; ++nt) {
-      // Rows that X does not have are the last one's copy: their products are nobody's.
-      const int row = 2 * nt + g % 2 < p_.m ? 2 * nt + g % 2 : p_.m - 1;
-      const std::uint32_t at =
-          g / 2 == t ? static_cast<std::uint32_t>(x_at_ + row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 64 * t) : zeros();
-#pragma unroll
-      for (int w = 0; w < 4; ++w) exec_.load_shared_16(lane_, at + 16 * w, x[nt][w]);
-    }
+    for (int w = 0; w < 4; ++w) exec_.load_shared_16(lane_, at + 16 * w, x[w]);
     const int first = row_group_ * kFewWarpRows + g;
     const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
     std::uint32_t scales = static_cast<std::uint32_t>(kFewScales + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
@@ -285,27 +292,21 @@ class FewBlock {
       }
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
-        float part[kXTiles][4] = {};
+        float part[4] = {};
 #pragma unroll
         for (int w = group * (4 / kGroups); w < (group + 1) * (4 / kGroups); ++w) {
           std::uint32_t pair[2][4];
           sm80::e2m1_to_f16(words[0][w], pair[0]);
           sm80::e2m1_to_f16(words[1][w], pair[1]);
 #pragma unroll
-          for (int nt = 0; nt < kXTiles; ++nt) {
-#pragma unroll
-            for (int step = 0; step < 2; ++step) {
-              const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
-              const std::uint32_t b[2] = {x[nt][w][2 * step], x[nt][w][2 * step + 1]};
-              sm80::MmaM16N8K16Instruction<core::F16>::mma(part[nt], a, b, part[nt]);
-            }
+          for (int step = 0; step < 2; ++step) {
+            const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
+            const std::uint32_t b[2] = {x[w][2 * step], x[w][2 * step + 1]};
+            sm80::MmaM16N8K16Instruction<core::F16>::mma(part, a, b, part);
           }
         }
 #pragma unroll
-        for (int i = 0; i < 4 * kXTiles; ++i) {
-          float& sum = sums_[tile][i / 4][i % 4];
-          sum = fmaf(scale[i % 4 / 2][group], part[i / 4][i % 4], sum);
-        }
+        for (int v = 0; v < 4; ++v) sums_[tile][v] = fmaf(scale[v / 2][group], part[v], sums_[tile][v]);
       }
     }
   }
@@ -316,12 +317,8 @@ class FewBlock {
     const int t = lane_.id % 4;
     const std::uint32_t codes = slot_offset(slot) + code_offset(lane_.id, 0);
     // Rows that X does not have are some row's copy: their products are nobody's.
-    std::uint32_t columns[kXTiles];
-#pragma unroll
-    for (int nt = 0; nt < kXTiles; ++nt) {
-      const int row = 8 * nt + g < p_.m ? 8 * nt + g : p_.m - 1;
-      columns[nt] = static_cast<std::uint32_t>(x_at_ + row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 16 * t);
-    }
+    const int x_row = g < p_.m ? g : p_.m - 1;
+    const auto columns = static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 16 * t);
     std::uint32_t scale[2 * kRowTiles][2];  // of rows g + 8 o: for sums as they are, else f16 of chunks 0 2 and 1 3
     const int shift = 8 * misalignment(first_row_ + row_group_ * kFewWarpRows + g);  // of its rows 8, 16, ... further too
 #pragma unroll
@@ -331,9 +328,8 @@ class FewBlock {
     }
 #pragma unroll
     for (int chunk = 0; chunk < 4; ++chunk) {
-      std::uint32_t x[kXTiles][4];
-#pragma unroll
-      for (int nt = 0; nt < kXTiles; ++nt) exec_.load_shared_16(lane_, columns[nt] + 64 * chunk, x[nt]);
+      std::uint32_t x[4];
+      exec_.load_shared_16(lane_, columns + 64 * chunk, x);
 #pragma unroll
       for (int pair = 0; pair < kRowTiles / 2; ++pair) {
         sm80::WarpExec::PerLane<std::uint32_t[4]> words;
@@ -354,7 +350,7 @@ class FewBlock {
   /// Sixteen rows of W by 32 columns: a lane's eight codes of its two rows.
   __device__ __forceinline__ static void multiply_tile(std::uint32_t low, std::uint32_t high, const std::uint32_t (&low_scale)[2],
                                                        const std::uint32_t (&high_scale)[2], int chunk,
-                                                       const std::uint32_t (&x)[kXTiles][4], float (&sums)[kXTiles][4]) {
+                                                       const std::uint32_t (&x)[4], float (&sums)[4]) {
     std::uint32_t pair[2][4];
     sm80::e2m1_to_f16(low, pair[0]);
     sm80::e2m1_to_f16(high, pair[1]);
@@ -365,21 +361,18 @@ class FewBlock {
         pair[i / 4][i % 4] = sm80::multiply_f16(pair[i / 4][i % 4], __byte_perm(both, 0, chunk < 2 ? 0x1010 : 0x3232));
       }
     }
+    float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-    for (int nt = 0; nt < kXTiles; ++nt) {
-      float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    for (int step = 0; step < 2; ++step) {
+      const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
+      const std::uint32_t b[2] = {x[2 * step], x[2 * step + 1]};
+      float(&sum)[4] = kNvfp4 ? sums : part;
+      sm80::MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
+    }
+    if constexpr (!kNvfp4) {
+      const float factor[2] = {sm80::e8m0_exact(low_scale[0], chunk), sm80::e8m0_exact(high_scale[0], chunk)};
 #pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
-        const std::uint32_t b[2] = {x[nt][2 * step], x[nt][2 * step + 1]};
-        float(&sum)[4] = kNvfp4 ? sums[nt] : part;
-        sm80::MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
-      }
-      if constexpr (!kNvfp4) {
-        const float factor[2] = {sm80::e8m0_exact(low_scale[0], chunk), sm80::e8m0_exact(high_scale[0], chunk)};
-#pragma unroll
-        for (int v = 0; v < 4; ++v) sums[nt][v] = fmaf(factor[v / 2], part[v], sums[nt][v]);
-      }
+      for (int v = 0; v < 4; ++v) sums[v] = fmaf(factor[v / 2], part[v], sums[v]);
     }
   }
 
@@ -420,18 +413,15 @@ class FewBlock {
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
-      for (int nt = 0; nt < kXTiles; ++nt) {
-#pragma unroll
-        for (int v = 0; v < 4; ++v) {
-          const int column = kOwnSums ? 2 * nt + v % 2 : 8 * nt + 2 * t + v % 2;
-          const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (v / 2);
-          float sum = sums_[tile][nt][v];
-          if constexpr (kOwnSums) {
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-          }
-          if (column < p_.m && (!kOwnSums || t == v)) sums[(turn_ * p_.m + column) * pitch + row] = sum;
+      for (int v = 0; v < 4; ++v) {
+        const int column = kOwnSums ? v % 2 : 2 * t + v % 2;
+        const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (v / 2);
+        float sum = sums_[tile][v];
+        if constexpr (kOwnSums) {
+          sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+          sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         }
+        if (column < p_.m && (!kOwnSums || t == v)) sums[(turn_ * p_.m + column) * pitch + row] = sum;
       }
     }
     __syncthreads();
@@ -500,7 +490,7 @@ class FewBlock {
   int first_row_, first_, last_;  // stages
   const std::uint8_t* codes_;
   const std::uint8_t* scales_;
-  float sums_[kRowTiles][kXTiles][4];
+  float sums_[kRowTiles][4];
 };
 
 }  // namespace fp4pa::sm90

@@ -22,7 +22,7 @@ struct FewParams {
   sm80::GemmParams gemm;
   std::int32_t row_groups;    // 1, 2, 4 or 8
   std::int32_t block_stages;  // most stages that a block has
-  bool paired;                // X was prepared
+  bool prepared;              // X, by the kernel just before; its columns are paired
 };
 
 [[nodiscard]] FP4PA_FN constexpr int few_rows(int row_groups) { return row_groups * kFewWarpRows; }

@@ -34,6 +34,7 @@ class ManyBlock {
       : x_map_(many.x),
         w_map_(many.w),
         p_(many.gemm),
+        prepared_(many.prepared),
         exec_(shared),
         shared_(shared),
         base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
@@ -59,10 +60,14 @@ class ManyBlock {
       barrier_init_fence();
     }
     cuda::allow_dependents();
-    cuda::wait_for_previous();
+    // What prepared X did nothing else, and W need not wait for it.
+    if (!prepared_) cuda::wait_for_previous();
     __syncthreads();
 #pragma unroll 1
-    for (int s = 0; s < kAhead; ++s) fetch(first_ + s, s, 1);
+    for (int s = 0; s < kAhead; ++s) fetch_w(first_ + s, s, 1);
+    if (prepared_) cuda::wait_for_previous();
+#pragma unroll 1
+    for (int s = 0; s < kAhead; ++s) fetch_x(first_ + s, s);
     find_scales();
     load_scales(first_);
 #pragma unroll
@@ -131,15 +136,22 @@ class ManyBlock {
   /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows past the end may be the next
   /// product's: what they give is not written.
   __device__ __forceinline__ void fetch(int stage, int slot, std::uint32_t parity) const {
+    fetch_w(stage, slot, parity);
+    fetch_x(stage, slot);
+  }
+  __device__ __forceinline__ void fetch_w(int stage, int slot, std::uint32_t parity) const {
     if (stage >= last_ || thread_ != 0) return;
     barrier_wait(empty(slot), parity);
-    const std::uint32_t to = base_ + slot_offset(slot);
     barrier_expect(full(slot), kStageBytes);
-    copy_box(to + kCodes, w_map_, stage * sm80::kCodeBytes, (p_.code_batch == 0 ? 0 : static_cast<int>(batch_) * p_.n) + first_row_, full(slot));
+    copy_box(base_ + slot_offset(slot) + kCodes, w_map_, stage * sm80::kCodeBytes,
+             (p_.code_batch == 0 ? 0 : static_cast<int>(batch_) * p_.n) + first_row_, full(slot));
+  }
+  __device__ __forceinline__ void fetch_x(int stage, int slot) const {
+    if (stage >= last_ || thread_ != 0) return;
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
-      copy_box(to + panel * kPanel, x_map_, stage * sm80::kGemmStage + panel * kPanelDims, static_cast<int>(batch_) * p_.m + first_x_,
-               full(slot));
+      copy_box(base_ + slot_offset(slot) + panel * kPanel, x_map_, stage * sm80::kGemmStage + panel * kPanelDims,
+               static_cast<int>(batch_) * p_.m + first_x_, full(slot));
     }
   }
 
@@ -416,6 +428,7 @@ class ManyBlock {
   const TensorMap& x_map_;
   const TensorMap& w_map_;
   const sm80::GemmParams& p_;
+  bool prepared_;
   WarpExec exec_;
   std::uint8_t* shared_;
   std::uint32_t base_;
