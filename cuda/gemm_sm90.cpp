@@ -56,7 +56,7 @@ namespace {
   return clusters;
 }
 
-/// The division of least cost among those that `each` gives to its callee, with the cost of a block in any unit.
+/// The division of least cost, which is that of a block in any unit, times how often the device is filled with blocks.
 struct Cheapest {
   const DeviceProperties& device;
   std::int64_t batch;
@@ -159,7 +159,8 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   Cheapest cheapest{device, a.batch};
   if (a.m <= sm90::kFewMostX) {
     consider_few(a, nvfp4, d, cheapest);
-  } else if (encode_tiled() != nullptr) {
+  } else if (encode_tiled() != nullptr && a.batch * std::max(a.m, a.weight.rows) < (std::int64_t{1} << 31)) {
+    // Rows of all products are counted in 32 bits.
     consider_many(a, nvfp4, d, cheapest);
   }
   *out = cheapest.best;
