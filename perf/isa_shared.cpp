@@ -10,9 +10,12 @@
 // `blocks`: the most of a launch on a multiprocessor (compute unit) where the launch itself limits them, 0 where it does not.
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "backends/sm120/gemm.hpp"
 #include "backends/sm80/gemm_params.hpp"
+#include "backends/sm90/gemm_few_params.hpp"
+#include "backends/sm90/gemm_many_params.hpp"
 #include "cuda/variants.hpp"
 #include "hip/gemm_shims.hpp"
 #include "hip/instances.hpp"
@@ -119,6 +122,21 @@ void sm80_products(Object& gemm, const char* architecture) {
   }
 }
 
+/// On few rows the launch divides K and W as fits best; here eight rows of X, eight groups of W's rows and eight stages a block.
+void sm90_products(Object& gemm) {
+  gemm.member("sm_90a");
+  std::printf("{");
+  Object kernels("  ", '}');
+  for (const bool nvfp4 : {false, true}) {
+    const std::string format = nvfp4 ? "(Nvfp4" : "(Mxfp4";
+    kernels.kernel("gemm_few" + format + ")", sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, sm90::kFewMostX), 0);
+    for (const auto& [x_rows, groups] : {std::pair{64, 2}, {64, 3}, {128, 3}}) {
+      kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + ", " + std::to_string(groups) + ")", 128 * groups,
+                     sm90::many_shared_bytes(x_rows, groups), 0);
+    }
+  }
+}
+
 /// As much of an Exec as a block's sizes depend on.
 struct SizesOfWarp {
   static constexpr int kLanes = 32;
@@ -202,6 +220,7 @@ int main() {
       Object gemm(" ", '}');
       sm80_products(gemm, "sm_80");
       sm80_products(gemm, "sm_90");
+      sm90_products(gemm);
       gemm.member("sm_120");
       std::printf("{");
       {
