@@ -90,7 +90,7 @@ void cuda_rows(Object& list, const char* architecture, int first, int count, int
   Object rows("  ", ']');
   for (int i = first; i < first + count; ++i) {
     const cuda::Launch launch = cuda::launch_of(i, made_for(cuda::shape_of(i)), shared_bytes);
-    rows.kernel("", 32 * launch.warps, launch.layout.bytes, 0);
+    rows.kernel("", cuda::threads_of(i, launch), launch.layout.bytes, 0);
   }
 }
 
