@@ -31,9 +31,6 @@ const void* function_of(int instance) {
 /// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
 constexpr std::int32_t kOverheadTiles = 13;
 
-/// Of a block.
-int threads_of(int instance, const Launch& launch) { return 32 * (launch.warps + shape_of(instance).producers); }
-
 /// Lets a kernel use all the shared memory it may ask for, once per device.
 Status prepare(int instance, const DeviceProperties& device) {
   static std::array<std::array<std::atomic<bool>, kNumVariants>, kMaxDevices> prepared{};

@@ -45,6 +45,9 @@ struct Launch {
   return {warps, layout};
 }
 
+/// Of a block.
+[[nodiscard]] inline int threads_of(int variant, const Launch& launch) { return 32 * (launch.warps + shape_of(variant).producers); }
+
 /// SM120 and SM121: the family whose matrix cores take FP4 with its scales through mma.sync.
 [[nodiscard]] constexpr bool has_native_kernels(int compute_capability) { return compute_capability / 10 == 12; }
 

@@ -10,9 +10,12 @@
 // `blocks`: the most of a launch on a multiprocessor (compute unit) where the launch itself limits them, 0 where it does not.
 #include <cstdio>
 #include <string>
+#include <utility>
 
 #include "backends/sm120/gemm.hpp"
 #include "backends/sm80/gemm_params.hpp"
+#include "backends/sm90/gemm_few_params.hpp"
+#include "backends/sm90/gemm_many_params.hpp"
 #include "cuda/variants.hpp"
 #include "hip/gemm_shims.hpp"
 #include "hip/instances.hpp"
@@ -87,7 +90,7 @@ void cuda_rows(Object& list, const char* architecture, int first, int count, int
   Object rows("  ", ']');
   for (int i = first; i < first + count; ++i) {
     const cuda::Launch launch = cuda::launch_of(i, made_for(cuda::shape_of(i)), shared_bytes);
-    rows.kernel("", 32 * launch.warps, launch.layout.bytes, 0);
+    rows.kernel("", cuda::threads_of(i, launch), launch.layout.bytes, 0);
   }
 }
 
@@ -115,6 +118,21 @@ void sm80_products(Object& gemm, const char* architecture) {
       kernels.kernel(gemm_name("gemm", nvfp4, 8 * x_tiles, ", paired"), sm80::gemm_rows(x_tiles), shared, 0);
       if (x_tiles > 2) continue;
       kernels.kernel(gemm_name("gemm", nvfp4, 8 * x_tiles, ", as it is"), sm80::gemm_rows(x_tiles), shared, 0);
+    }
+  }
+}
+
+/// On few rows the launch divides K and W as fits best; here eight rows of X, eight groups of W's rows and eight stages a block.
+void sm90_products(Object& gemm) {
+  gemm.member("sm_90a");
+  std::printf("{");
+  Object kernels("  ", '}');
+  for (const bool nvfp4 : {false, true}) {
+    const std::string format = nvfp4 ? "(Nvfp4" : "(Mxfp4";
+    kernels.kernel("gemm_few" + format + ")", sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, sm90::kFewMostX), 0);
+    for (const auto& [x_rows, groups] : {std::pair{64, 2}, {64, 3}, {128, 3}}) {
+      kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + ", " + std::to_string(groups) + ")", 128 * groups,
+                     sm90::many_shared_bytes(x_rows, groups), 0);
     }
   }
 }
@@ -202,6 +220,7 @@ int main() {
       Object gemm(" ", '}');
       sm80_products(gemm, "sm_80");
       sm80_products(gemm, "sm_90");
+      sm90_products(gemm);
       gemm.member("sm_120");
       std::printf("{");
       {
