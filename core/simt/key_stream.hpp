@@ -140,10 +140,10 @@ class KeyStreamOf {
 
   // Full tiles of pages of a power of two of tokens, see stage_runs().
   static constexpr int kRunKeys = 16;
-  // A swizzle that tells rows eight apart from each other has no part in it.
+  // A swizzle that tells rows eight apart from each other has no part in it, nor has the recent tier, whose pages are a ring.
   static constexpr bool kFarRows = requires { requires Shim::kSwizzlesFarRows; };
-  static constexpr bool kHasRuns = !kFarRows && kConfig.exact_head_dim && (!kConfig.decode_tiles || kAhead > 0) && !is_any(kKKind) &&
-                                   !is_any(kVKind) &&
+  static constexpr bool kHasRuns = S == 0 && !kFarRows && kConfig.exact_head_dim && (!kConfig.decode_tiles || kAhead > 0) &&
+                                   !is_any(kKKind) && !is_any(kVKind) &&
                                    code_bytes(kKKind, kConfig.head_dim) == code_bytes(kVKind, kConfig.head_dim) &&
                                    kThreads * code_bytes(kKKind, kConfig.head_dim) >= kChunkBytes * kChunkBytes &&
                                    kThreads * kChunkBytes <= kTileKeys * code_bytes(kKKind, kConfig.head_dim) &&
