@@ -1,7 +1,6 @@
 #include "cuda/attention.hpp"
 
 #include <array>
-#include <cstdlib>
 #include <atomic>
 #include <utility>
 
@@ -30,6 +29,8 @@ const void* function_of(int instance) {
 
 /// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
 constexpr std::int32_t kOverheadTiles = 13;
+/// On wgmma tiles are decoded into an item while the last one is stored.
+constexpr std::int32_t kWgmmaOverheadTiles = 8;
 
 /// Lets a kernel use all the shared memory it may ask for, once per device.
 Status prepare(int instance, const DeviceProperties& device) {
@@ -115,7 +116,7 @@ Status run(const api::RunRequest& request) noexcept {
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
   core::AttentionParams params = api::make_params(request);
-  params.partition.overhead_tiles = std::getenv("FP4PA_OVERHEAD") ? std::atoi(std::getenv("FP4PA_OVERHEAD")) : kOverheadTiles;  // EXPERIMENT
+  params.partition.overhead_tiles = is_sm90(instance) ? kWgmmaOverheadTiles : kOverheadTiles;
   auto* const notes = reinterpret_cast<core::MergeNote*>(static_cast<std::uint8_t*>(request.args.workspace) + notes_offset(request));
   AttendArgs args{params, api::work_list(params), launch.layout, launch.warps, notes};
 

@@ -44,7 +44,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   }
   // Queries and outputs of 16 bits, 8 dims at a time. Next to FP4 keys dims lie as they fall out of the decoding: p and p + 4 of
   // eight side by side.
-  static constexpr bool kMovesQueryChunks = true;
+  static constexpr bool kStoresQueryChunks = true;
   FP4PA_FN static void store_query_chunk(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int chunk,
                                          core::QueryChunk x) {
     if (sm80::pair_distance(kind) == 4) {
@@ -69,8 +69,8 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     exec.block_barrier();
   }
 
-  template <KvKind kKind, class Scores>
-  FP4PA_FN static void query_key(Exec& exec, TileStream& stream, std::uint32_t query,
+  template <KvKind kKind, class Stream, class Scores>
+  FP4PA_FN static void query_key(Exec& exec, Stream& stream, std::uint32_t query,
                                  const PerLane<typename Base::QueryRegisters>&, int terms, Scores& scores) {
     const auto sums = [&](Lane lane) -> auto& { return scores[lane]; };
     // Found again for every tile: descriptors of all steps would stay in registers otherwise.
@@ -85,8 +85,8 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     stream.pass();
   }
 
-  template <KvKind kKind, class Backend, class Scores>
-  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, TileStream& stream, const Scores& p,
+  template <KvKind kKind, class Backend, class Stream, class Scores>
+  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, Stream& stream, const Scores& p,
                                          typename Backend::Output& output) {
     constexpr int kRaise = sm80::decodes_to_bf16(kKind) ? 0 : sm80::kProbabilityLog2;
     constexpr int kDecodedLog2 = kKind == KvKind::kNvfp4 ? sm80::kNvfp4Log2 : 0;
