@@ -11,9 +11,9 @@ namespace fp4pa::sm90 {
 
 namespace instance {
 /// Two warpgroups of 64 query rows share the keys, which a third decodes. With 128 keys a tile there is no room for queries of
-/// two terms: these are plain.
+/// two terms at head_dim 128: these are plain.
 constexpr core::SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys, int stages) {
-  const bool plain = tile_keys == 128;
+  const bool plain = head_dim == 128 && tile_keys == 128;
   return {{k, k}, {v, v}, 1, head_dim, true, 1, core::WarpsDivide::kRows, 8, 1, tile_keys, {stages, stages}, true, 4, plain};
 }
 }  // namespace instance
