@@ -107,9 +107,13 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
   };
   return c.two_tier ? std::max(terms(c.cache), terms(c.recent)) : terms(c.cache);
 }
-/// Whether a call needs nothing that plain instances are compiled without.
-[[nodiscard]] inline bool is_plain(const AttentionConfig& c) {
-  return c.softcap == 0.0f && !c.alibi && !c.tree_mask && terms_of(c) == 1;
+/// The same in an instance: beside keys decoded to bf16, f16 queries are a sum too.
+[[nodiscard]] inline int terms_of(const SimtConfig& i, const AttentionConfig& c) {
+  return i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0])) : terms_of(c);
+}
+/// Whether a call needs nothing that a plain instance is compiled without.
+[[nodiscard]] inline bool is_plain(const SimtConfig& i, const AttentionConfig& c) {
+  return c.softcap == 0.0f && !c.alibi && !c.tree_mask && terms_of(i, c) == 1;
 }
 
 /// Whether an instance computes this configuration at all.
@@ -118,7 +122,7 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
     if (mine == KvKind::kAnyRecent) return !is_fp4(tensor.format);
     return mine == KvKind::kAny || mine == kind_of(tensor);
   };
-  if (i.plain && !is_plain(c)) return false;
+  if (i.plain && !is_plain(i, c)) return false;
   if (i.exact_head_dim ? i.head_dim != c.cache.head_dim : i.head_dim < c.cache.head_dim) return false;
   if (!fits(i.k[0], c.cache.k) || !fits(i.v[0], c.cache.v)) return false;
   if (!c.two_tier) return i.segments == 1 || i.k[0] == KvKind::kAny;
