@@ -60,6 +60,13 @@ inline Case at_instance(Case c, const fp4pa::core::SimtConfig& i, int tile_rows)
     q = tile_rows <= 8 ? 1 : std::max(q, tile_rows / c.group_heads);
     if (q > 64) c.tree = false;  // a tree mask has a word for each of at most 64 tokens
   }
+  // A plain instance serves nothing else.
+  if (i.plain) {
+    c.q_dtype = fp4pa::DType::kBF16;
+    c.rotation = fp4pa::Rotation::kNone;
+    c.softcap = 0.0f;
+    c.alibi = c.tree = false;
+  }
   return c;
 }
 

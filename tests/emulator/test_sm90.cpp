@@ -120,5 +120,5 @@ TEST_CASE("sm_90a: which kernel a configuration gets") {
 }
 
 TEST_CASE("sm_90a: the grid on the emulator") {
-  CHECK(emulator_test::run_sweep({&emulator_test::kSm90, bounds, 100, 12, 4}) > 40);
+  CHECK(emulator_test::run_sweep({&emulator_test::kSm90, bounds, 100, 6, 4}) > 40);
 }
