@@ -34,7 +34,7 @@ struct alignas(2) Words<2> {
 #define FP4PA_OF_DTYPE(dtype, f) \
   ((dtype) == DType::kF32 ? f<DType::kF32> : (dtype) == DType::kF16 ? f<DType::kF16> : f<DType::kBF16>)
 
-[[nodiscard]] inline bool aligned(const void* p, std::int64_t to) { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
+[[nodiscard]] inline bool aligned(const void* p, std::uintptr_t to) { return reinterpret_cast<std::uintptr_t>(p) % to == 0; }
 
 /// kN elements of `kDType` as they lie in memory, at 16-byte steps.
 template <DType kDType, int kN>
@@ -179,17 +179,16 @@ template <bool kFewBits, Nvfp4Scale kChoice>
   const float sf = ue4m3_scale(out.scale);
   const float factor = nan || out.scale == 0 ? 0.0f : near_reciprocal(sf) * core::kE2m1HalfUnit;
   Words<8> codes;
-  // Units of a power of two leave bfloat16's bits what they are, and multiply with the scale.
   const std::uint32_t units = core::float_bits(to_units);
   if (kFewBits && (units & 0x007fffffu) == 0 && units >= 0x20000000u && units < 0x60000000u && out.scale != 0x7e) {
+    // Units of a power of two leave bfloat16's bits what they are, and multiply with the scale.
     codes = e2m1_piece<true>(x, factor * to_units);
   } else {
     float t[16];
     FP4PA_UNROLL
     for (int i = 0; i < 16; ++i) {
-      // Under the largest scale values may pass 6 times it by any amount, where others stay below 10 times.
-      t[i] = x[i] * to_units;
-      t[i] = t[i] > 2688.0f ? 2688.0f : t[i] < -2688.0f ? -2688.0f : t[i];
+      // 6 times the largest scale. Under that scale values may pass it by any amount; under others none does.
+      t[i] = core::math::max(-core::math::max(-(x[i] * to_units), -2688.0f), -2688.0f);
     }
     codes = e2m1_piece<false>(t, factor);
   }

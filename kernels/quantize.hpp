@@ -2,6 +2,8 @@
 // core's block encoders. merge_states: a warp per row.
 #pragma once
 
+#include <type_traits>
+
 #include "core/attention/softmax_state.hpp"
 #include "core/divisor.hpp"
 #include "core/formats/block.hpp"
@@ -160,9 +162,9 @@ FP4PA_KERNEL(dequantize_pieces, kPieceThreads, TensorPieceArgs args) {
     if (mxfp8) {
       e4m3_piece(codes[u], x);
     } else {
-      Words<kN / 2> narrow;
-      narrow.w[0] = static_cast<decltype(narrow.w[0] + 0u)>(codes[u].w[0]);
-      e2m1_piece(narrow, x);
+      Words<kN / 2> half;
+      half.w[0] = static_cast<std::remove_reference_t<decltype(half.w[0])>>(codes[u].w[0]);
+      e2m1_piece(half, x);
     }
     const float factor = nvfp4 ? ue4m3_scale(scale[u]) : core::E8M0::decode(scale[u]);
     FP4PA_UNROLL

@@ -1,4 +1,4 @@
-// E2M1 codes eight at a time: what a lane of a GPU encodes and decodes, with the results of e2m1.hpp's functions.
+// E2M1 codes eight at a time: what a lane of a GPU encodes and decodes, with the results of elements.hpp's functions.
 //
 // E2M1 is the upper end of an f16 that is scaled by 2^-14: its subnormals are f16's, its exponents 1 to 3 are f16's, and its one
 // mantissa bit is the first of f16's ten. So a value that was divided by its scale, times 2^-14, is converted to f16, and rounding
@@ -24,7 +24,7 @@ FP4PA_FN constexpr float odd_bf16(float x) {
   return float_from_bits((bits | ((bits & 0xffffu) + 0xffffu)) & 0xffff0000u);
 }
 
-/// Two f16 of magnitude below 8 * 2^-14: rounded at bit 9 of each, sign left alone. 8 may come out for what saturates to 6.
+/// Two f16 of magnitude up to 10 * 2^-14: rounded at bit 9 of each, sign left alone. 8 may come out for what saturates to 6.
 FP4PA_FN constexpr std::uint32_t e2m1_round_halves(std::uint32_t halves) {
   return halves + 0x00ff00ffu + ((halves >> 9) & 0x00010001u);
 }

@@ -1,0 +1,102 @@
+// gather by pieces.
+#pragma once
+
+#include "kernels/piece_columns.hpp"
+
+namespace fp4pa::FP4PA_GPU {
+
+/// Pieces of 16 bytes of output.
+template <DType kDType, PieceKind kKind, bool kAlongTokens>
+FP4PA_DEVICE inline void gather_column(const PieceArgs& args, const PieceThread& thread) {
+  constexpr int kN = 16 / size_of(kDType);
+  const core::TensorView& view = args.tensors[thread.which].view;
+  const PieceColumn column = column_of(args, thread.which, thread.index, kN);
+  const PieceTarget target =
+      target_of<kKind>(view, column, kAlongTokens ? column.element : scale_index(kKind, column.element));
+  const KvFormat format = view.format;
+  const float global = view.global(static_cast<std::int32_t>(column.head));
+  const PlainRows& rows = args.rows[thread.which];
+  const std::int64_t step = rows.token_stride * size_of(kDType);
+  auto* const to = static_cast<std::uint8_t*>(
+      rows.element(column.token, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
+
+  std::uint64_t slots[kTokensOfThread];
+  slots_of(args, column.token, slots);
+  PageRow at[kTokensOfThread];
+  FP4PA_UNROLL
+  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) at[u] = page_row(args, slots[u]);
+  using Codes = Words<kN * bits_of(kKind) / 8>;
+  Codes codes[kTokensOfThread];
+  std::uint8_t scales[kTokensOfThread];
+  FP4PA_UNROLL
+  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
+    if (!at[u].there) continue;
+    codes[u] = *reinterpret_cast<const Codes*>(target.codes_at(at[u]));
+    if (has_scale(kKind) && !kAlongTokens) scales[u] = *target.scales_at(at[u]);
+  }
+  sync_warp();
+  FP4PA_UNROLL
+  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
+    if (!at[u].there) continue;
+    auto* const out = reinterpret_cast<Words<16>*>(to + u * step);
+    float x[kN];
+    if constexpr (kKind == PieceKind::kHalves) {
+      halves_piece(codes[u], format, x);
+      *out = pack_piece_and_nan<kDType>(x);
+    } else {
+      if constexpr (bits_of(kKind) == 8) {
+        e4m3_piece(codes[u], x);
+      } else {
+        e2m1_piece(codes[u], x);
+      }
+      if constexpr (kAlongTokens) {
+        float factors[kN];
+        scale_piece(target.scales_at(at[u], view.scale_shift), is_nvfp4(kKind), args.words_of_scales != 0, factors);
+        FP4PA_UNROLL
+        for (int i = 0; i < kN; ++i) x[i] *= factors[i];
+      } else if constexpr (has_scale(kKind)) {
+        const float factor = is_nvfp4(kKind) ? ue4m3_scale(scales[u]) : core::E8M0::decode(scales[u]);
+        FP4PA_UNROLL
+        for (int i = 0; i < kN; ++i) x[i] *= factor;
+      }
+      if constexpr (is_nvfp4(kKind) || kKind == PieceKind::kFp8) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kN; ++i) x[i] *= global;
+      }
+      *out = pack_piece<kDType>(x);
+    }
+  }
+}
+
+template <DType kDType, PieceKind kKind>
+FP4PA_KERNEL(gather_pieces, kPieceThreads, PieceArgs args) {
+  const PieceThread thread = piece_thread(args);
+  if (thread.index >= args.threads[thread.which]) return;
+  if constexpr (kKind == PieceKind::kMxfp4 || kKind == PieceKind::kNvfp4) {
+    if (args.tensors[thread.which].view.scale_along_tokens()) {
+      gather_column<kDType, kKind, true>(args, thread);
+      return;
+    }
+  }
+  gather_column<kDType, kKind, false>(args, thread);
+}
+
+template <PieceKind kKind>
+[[nodiscard]] inline PieceKernel gather_of(DType dtype) {
+  return dtype == DType::kF32   ? gather_pieces<DType::kF32, kKind>
+         : dtype == DType::kF16 ? gather_pieces<DType::kF16, kKind>
+                                : gather_pieces<DType::kBF16, kKind>;
+}
+/// How the scale was chosen does not matter any more.
+[[nodiscard]] inline PieceKernel gather_of(PieceKind kind, DType dtype) {
+  switch (kind) {
+    case PieceKind::kMxfp4: return gather_of<PieceKind::kMxfp4>(dtype);
+    case PieceKind::kPerToken: return gather_of<PieceKind::kPerToken>(dtype);
+    case PieceKind::kNvfp4:
+    case PieceKind::kNvfp4FourOverSix: return gather_of<PieceKind::kNvfp4>(dtype);
+    case PieceKind::kMxfp8: return gather_of<PieceKind::kMxfp8>(dtype);
+    case PieceKind::kFp8: return gather_of<PieceKind::kFp8>(dtype);
+    default: return gather_of<PieceKind::kHalves>(dtype);
+  }
+}
+}  // namespace fp4pa::FP4PA_GPU

@@ -1,0 +1,115 @@
+// Eight E2M1 codes at a time against the codes one by one: around every tie, under every scale.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <initializer_list>
+
+#include "core/divisor.hpp"
+#include "core/formats/e2m1_words.hpp"
+#include "core/formats/formats.hpp"
+
+using namespace fp4pa;
+
+namespace {
+
+constexpr float kTies[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f, 7.0f};
+
+std::uint32_t half(float x) { return core::f32_to_f16(x); }
+
+/// Codes of eight values that are divided by a scale already but for `factor`.
+std::uint32_t codes(const float (&x)[8], float factor, bool few_bits) {
+  std::uint32_t halves[4];
+  for (int p = 0; p < 4; ++p) {
+    const auto one = [&](float v) { return half((few_bits ? v : core::odd_bf16(v)) * factor); };
+    halves[p] = one(x[p]) | one(x[p + 4]) << 16;
+  }
+  return core::e2m1_codes(halves);
+}
+
+/// Eight values from `middle` on, a unit in the last of `bits` mantissa bits apart, of either sign.
+void around(float middle, int bits, float (&x)[8]) {
+  const std::uint32_t step = 1u << (23 - bits);
+  for (int i = 0; i < 8; ++i) {
+    const float v = core::float_from_bits(core::float_bits(middle) + static_cast<std::uint32_t>(i - 3) * step);
+    x[i] = i % 3 == 0 ? -v : v;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("E2M1 words: as MXFP4's codes around every tie and scale") {
+  long long wrong = 0;
+  for (int scale = 0; scale < 254; ++scale) {
+    const auto e8m0 = static_cast<std::uint8_t>(scale);
+    const float factor = core::e8m0_reciprocal(e8m0) * core::kE2m1HalfUnit;
+    for (const float tie : kTies) {
+      const float middle = tie * core::E8M0::decode(e8m0);
+      if (!std::isnormal(middle) || core::float_bits(middle) < 0x01000000u) continue;
+      for (const int bits : {7, 23}) {
+        float x[8];
+        around(middle, bits, x);
+        const std::uint32_t word = codes(x, factor, bits == 7);
+        for (int i = 0; i < 8; ++i) wrong += ((word >> (4 * i)) & 15u) != core::e2m1_code(x[i], e8m0);
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("E2M1 words: as NVFP4's codes around every tie and scale, by a reciprocal that is a little off") {
+  long long wrong = 0;
+  for (int sf = 1; sf < 0x7f; ++sf) {
+    const float scale = core::UE4M3::decode(static_cast<std::uint8_t>(sf));
+    for (const std::uint32_t off : {0u, 2u, ~1u}) {
+      const float factor = core::float_from_bits(core::float_bits(1.0f / scale) + off) * core::kE2m1HalfUnit;
+      for (const float tie : kTies) {
+        float x[8];
+        around(tie * scale, 23, x);
+        const std::uint32_t word = codes(x, factor, false);
+        for (int i = 0; i < 8; ++i) {
+          wrong += ((word >> (4 * i)) & 15u) != core::e2m1_code_nvfp4(x[i], static_cast<std::uint8_t>(sf), 1.0f);
+        }
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("E2M1 words: halves are the values times 2^-14") {
+  for (std::uint32_t n = 0; n < 16; ++n) {
+    for (int i = 0; i < 8; ++i) {
+      std::uint32_t halves[4];
+      core::e2m1_halves(n << (4 * i) | 0x5u << (4 * ((i + 1) % 8)), halves);
+      const float value = core::f16_to_f32(static_cast<std::uint16_t>(halves[i % 4] >> (i < 4 ? 0 : 16)));
+      CHECK(core::float_bits(value) == core::float_bits(core::E2M1::decode(static_cast<std::uint8_t>(n)) * core::kE2m1HalfUnit));
+    }
+  }
+}
+
+TEST_CASE("Divisor divides") {
+  long long wrong = 0;
+  for (std::uint32_t d = 1; d < 3000; ++d) {
+    const core::Divisor divisor = core::Divisor::of(d);
+    for (const std::uint32_t q : {0u, 1u, 2u, 77u, 0x7fffffffu / d}) {
+      for (const std::uint32_t n : {q * d, q * d + d - 1, q * d - 1}) {
+        if (n <= 0x7fffffffu) wrong += divisor.quotient(n) != n / d;
+      }
+    }
+  }
+  for (const std::uint32_t d : {0x7fffffffu, 0x40000000u, 0x40000001u, 65537u, 1000003u}) {
+    for (const std::uint32_t n : {0u, d - 1, d, 0x7fffffffu, 0x7ffffffeu}) wrong += core::Divisor::of(d).quotient(n) != n / d;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("blocked scale offsets in 32 bits are those in 64") {
+  long long wrong = 0;
+  for (std::uint32_t groups = 1; groups < 20; ++groups) {
+    for (std::uint32_t row = 0; row < 400; row += 7) {
+      for (std::uint32_t g = 0; g < groups; ++g) {
+        wrong += static_cast<std::size_t>(core::blocked_scale_offset_32(row, g, groups)) != core::blocked_scale_offset(row, g, groups);
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
