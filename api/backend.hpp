@@ -91,6 +91,8 @@ struct Backend {
   Status (*quantize_weight)(const WeightRequest&, const ExecDesc&) noexcept = nullptr;
   Status (*linear_workspace)(const LinearArgs&, const ExecDesc&, std::size_t* bytes) noexcept = nullptr;
   Status (*linear)(const LinearArgs&, const ExecDesc&) noexcept = nullptr;
+  /// Whether keys enter the matrix core as they lie in the cache; null: never.
+  bool (*native)(std::int32_t variant) noexcept = nullptr;
 };
 
 /// The back ends of this build, best first; a constexpr table in registry.cpp.

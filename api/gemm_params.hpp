@@ -80,6 +80,7 @@ struct QuantisedX {
 struct PreparedX {
   std::int64_t cols, rows;                     // of a row; of all
   bool has_globals;                            // quantised to NVFP4 on the way
+  bool paired;                                 // columns in the order of core/gemm/prepare.hpp, else in their own
   std::int64_t inverse, amax, globals, bytes;  // offsets of the workspace's parts, and its size
 
   static PreparedX of(const LinearArgs& a) noexcept {
@@ -88,6 +89,7 @@ struct PreparedX {
     PreparedX x{};
     x.cols = (a.weight.cols + kStage - 1) / kStage * kStage;
     x.rows = a.batch * a.m;
+    x.paired = true;
     x.has_globals = a.activations == ActivationForm::kFp4 && a.weight.format == BlockFormat::kNvfp4;
     x.inverse = aligned(x.rows * x.cols * 2);
     x.amax = x.inverse + aligned(x.rows * 4);

@@ -137,11 +137,12 @@ struct Layout {
   return fail(Status::kInvalidArgument, "decode is %d; allowed: 0 (auto), 1 (per_tile), 2 (once)", decode);
 }
 
-/// What kAuto becomes.
-[[nodiscard]] Mxfp8Decode chosen_decode(const Mxfp8AttentionConfig& c) noexcept {
-  if (c.decode != Mxfp8Decode::kAuto) return c.decode;
+/// Whether K and V are decoded once where nothing is asked for. A matrix core that takes the codes as they lie needs no decoding
+/// of K at all.
+/// @param per_tile  the plan of the attention that reads the codes
+[[nodiscard]] bool better_once(const Mxfp8AttentionConfig& c, const AttentionPlan& per_tile) noexcept {
   const std::int64_t rows = std::int64_t{c.limits.max_q_len} * (c.num_q_heads / c.num_kv_heads);
-  return rows >= kManyQueries ? Mxfp8Decode::kOnce : Mxfp8Decode::kPerTile;
+  return rows >= kManyQueries && !api::is_native(per_tile);
 }
 
 }  // namespace
@@ -153,18 +154,23 @@ Status plan_mxfp8_attention(const Mxfp8AttentionConfig& config, Mxfp8AttentionPl
     return s;
   }
   if (const Status s = validate_choices(config); s != Status::kOk) return s;
-  const Mxfp8Decode decode = chosen_decode(config);
-
   AttentionConfig paged = api::paged_config(config);
   paged.q_dtype = DType::kBF16;
   paged.cache.page_size = 1;
   paged.cache.num_pages = core::dense_pages(config.limits.max_kv_tokens, config.limits.max_batch, 1);
   const Mxfp8Tensor any =
       with_strides({api::memory_to_come(), 0, 0, api::memory_to_come(), 0, 0}, config.num_kv_heads, config.head_dim);
-  paged.cache.k = paged.cache.v =
-      decode == Mxfp8Decode::kOnce ? expanded(config, api::memory_to_come()) : in_place(any);
   AttentionPlan attention;
-  if (const Status s = api::plan_paged(paged, &attention); s != Status::kOk) return s;
+  if (config.decode != Mxfp8Decode::kOnce) {
+    paged.cache.k = paged.cache.v = in_place(any);
+    if (const Status s = api::plan_paged(paged, &attention); s != Status::kOk) return s;
+  }
+  const bool once = config.decode == Mxfp8Decode::kOnce || (config.decode == Mxfp8Decode::kAuto && better_once(config, attention));
+  if (once) {
+    paged.cache.k = paged.cache.v = expanded(config, api::memory_to_come());
+    if (const Status s = api::plan_paged(paged, &attention); s != Status::kOk) return s;
+  }
+  const Mxfp8Decode decode = once ? Mxfp8Decode::kOnce : Mxfp8Decode::kPerTile;
   DensePlanAccess::fill(*plan, config, attention, layout_of(config, decode, attention.workspace_bytes()).total);
   DensePlanAccess::set_decode(*plan, decode);
   return Status::kOk;

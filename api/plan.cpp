@@ -66,6 +66,11 @@ void* memory_to_come() noexcept {
 
 const Backend* backend_of(const AttentionPlan& plan) noexcept { return PlanAccess::backend(plan); }
 
+bool is_native(const AttentionPlan& plan) noexcept {
+  const Backend* const backend = PlanAccess::backend(plan);
+  return backend != nullptr && backend->native != nullptr && backend->native(PlanAccess::choice(plan).variant);
+}
+
 Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept {
   if (const Status s = fp4pa::validate(cache); s != Status::kOk) return s;
   return validate(plan.config(), plan.workspace_bytes(), args);

@@ -11,6 +11,9 @@ namespace fp4pa::api {
 /// Null for an empty plan.
 [[nodiscard]] const Backend* backend_of(const AttentionPlan& plan) noexcept;
 
+/// Whether the plan's keys enter the matrix core as they lie in the cache.
+[[nodiscard]] bool is_native(const AttentionPlan& plan) noexcept;
+
 /// Checks a run of `plan` over `cache` in the place of its own: same shape, other memory.
 [[nodiscard]] Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache,
                                   const AttentionArgs& args) noexcept;

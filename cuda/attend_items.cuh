@@ -17,12 +17,14 @@ __device__ __forceinline__ void attend_items(const AttendArgs& args, std::uint8_
   wait_for_previous();
   allow_dependents();
   if (threadIdx.x == 0) clear_note(args);
-  core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item, const core::Unit& unit) {
+  // Inlined by force: called as a function, a kernel of two segments found its parameters and its state through pointers.
+  const auto attend_item = [&](const core::WorkItem& item, const core::Unit& unit) __attribute__((always_inline)) {
     const core::RowMap rows(args.params, item);
     core::SimtTileBackend<Shim> backend(exec, args.params, rows, args.layout);
     core::attend(backend, args.params, item);
     if (threadIdx.x == 0) leave_note(args, item, unit);
-  });
+  };
+  core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), attend_item);
 }
 
 /// What shared_layout_of() assumes about the back end's sizes.

@@ -1,6 +1,7 @@
 #include "cuda/attention.hpp"
 
 #include <array>
+#include <cstdlib>
 #include <atomic>
 #include <utility>
 
@@ -29,22 +30,6 @@ const void* function_of(int instance) {
 
 /// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
 constexpr std::int32_t kOverheadTiles = 13;
-
-struct Launch {
-  int warps;
-  core::SharedLayout layout;
-};
-
-/// As many warps as the instance was made for, or fewer where the device's shared memory ends.
-Launch launch_of(int instance, const AttentionConfig& config, int shared_bytes) {
-  const core::SimtConfig& shape = shape_of(instance);
-  int warps = shape.warps;
-  core::SharedLayout layout = shared_layout_of(instance, config, warps);
-  while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
-    layout = shared_layout_of(instance, config, --warps);
-  }
-  return {warps, layout};
-}
 
 /// Lets a kernel use all the shared memory it may ask for, once per device.
 Status prepare(int instance, const DeviceProperties& device) {
@@ -109,7 +94,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   int blocks = 0;
   const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &blocks, function_of(instance), 32 * launch.warps, static_cast<std::size_t>(launch.layout.bytes));
+      &blocks, function_of(instance), threads_of(instance, launch), static_cast<std::size_t>(launch.layout.bytes));
   if (const Status s = check(error, "asking for the kernel's occupancy"); s != Status::kOk) return s;
   if (blocks == 0) return api::fail(Status::kInternal, "instance %d does not fit on a multiprocessor", instance);
 
@@ -130,7 +115,7 @@ Status run(const api::RunRequest& request) noexcept {
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
   core::AttentionParams params = api::make_params(request);
-  params.partition.overhead_tiles = kOverheadTiles;
+  params.partition.overhead_tiles = std::getenv("FP4PA_OVERHEAD") ? std::atoi(std::getenv("FP4PA_OVERHEAD")) : kOverheadTiles;  // EXPERIMENT
   auto* const notes = reinterpret_cast<core::MergeNote*>(static_cast<std::uint8_t*>(request.args.workspace) + notes_offset(request));
   AttendArgs args{params, api::work_list(params), launch.layout, launch.warps, notes};
 
@@ -140,7 +125,7 @@ Status run(const api::RunRequest& request) noexcept {
   if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   void* arguments[] = {&args};
   const bool dependent = device.compute_capability >= 90;
-  const cudaError_t error = cuda::launch(function_of(instance), request.choice.num_workers, 32 * launch.warps,
+  const cudaError_t error = cuda::launch(function_of(instance), request.choice.num_workers, threads_of(instance, launch),
                                          launch.layout.bytes, dependent, arguments, stream);
   if (const Status s = check(error, "launching the attention"); s != Status::kOk) return s;
   return check(launch_merge(args, dependent, stream), "launching the merge");

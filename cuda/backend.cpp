@@ -4,6 +4,7 @@
 #include "cuda/attention.hpp"
 #include "cuda/device.hpp"
 #include "cuda/gemm.hpp"
+#include "cuda/variants.hpp"
 #include "kernels/cache_ops.hpp"
 #include "kernels/dense_ops.hpp"
 
@@ -30,6 +31,7 @@ const Backend kCudaBackend{
     .quantize_weight = cuda::quantize_weight,
     .linear_workspace = cuda::linear_workspace,
     .linear = cuda::linear,
+    .native = [](std::int32_t variant) noexcept { return cuda::is_native(variant); },
 };
 
 }  // namespace fp4pa::api

@@ -10,6 +10,7 @@
 #include "cuda/device.hpp"
 #include "cuda/gemm_kernels.hpp"
 #include "cuda/gemm_native.hpp"
+#include "cuda/gemm_sm90.hpp"
 
 namespace fp4pa::cuda {
 namespace {
@@ -124,20 +125,15 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   const bool nvfp4 = weight.format == BlockFormat::kNvfp4;
   const bool quantise = a.activations == ActivationForm::kFp4;
   Tiling t = tiling_of(a, device);
-  const api::PreparedX prepared = api::PreparedX::of(a);
+  Sm90Division sm90{};
+  if (const Status s = divide_sm90(a, device, &sm90); s != Status::kOk) return s;
+  api::PreparedX prepared = api::PreparedX::of(a);
+  prepared.paired = sm90.function == nullptr || sm90.few;
   auto* const memory = static_cast<std::uint8_t*>(a.workspace);
 
   // f16 rows that cp.async can take are multiplied where they lie.
-  const bool as_it_is = !quantise && a.x_dtype == DType::kF16 && t.x_tiles <= 2 && weight.cols % 8 == 0 &&
+  const bool as_it_is = !quantise && a.x_dtype == DType::kF16 && (t.x_tiles <= 2 || sm90.function != nullptr) && weight.cols % 8 == 0 &&
                         reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0;
-  const void* const function = gemm_function(nvfp4, t.x_tiles, !as_it_is);
-  if (const Status s = check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                  sm80::gemm_shared_bytes(nvfp4, t.x_tiles)),
-                             "asking for shared memory");
-      s != Status::kOk) {
-    return s;
-  }
-  choose_splits(t, nvfp4, a.batch, function, device);
   sm80::GemmParams p{};
   if (as_it_is) {
     p.x = static_cast<const std::uint16_t*>(a.x);
@@ -166,6 +162,17 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   p.out_dtype = a.out_dtype;
   p.bias_dtype = a.bias_dtype;
   p.m = static_cast<std::int32_t>(a.m);
+
+  if (sm90.function != nullptr) return launch_sm90(sm90, p, !as_it_is, a.batch, stream);
+
+  const void* const function = gemm_function(nvfp4, t.x_tiles, !as_it_is);
+  if (const Status s = check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                  sm80::gemm_shared_bytes(nvfp4, t.x_tiles)),
+                             "asking for shared memory");
+      s != Status::kOk) {
+    return s;
+  }
+  choose_splits(t, nvfp4, a.batch, function, device);
   p.stages = t.stages;
   p.splits = t.splits;
   p.row_tiles = t.row_tiles;

@@ -43,6 +43,11 @@ constexpr SimtConfig with_recent(SimtConfig c, KvKind recent) {
   c.stages[1] = 1;
   return c;
 }
+/// The same configuration for the calls that most engines make, see SimtConfig::plain.
+constexpr SimtConfig plain(SimtConfig c) {
+  c.plain = true;
+  return c;
+}
 /// Any formats, any head_dim, one tier or two.
 constexpr SimtConfig any(int row_tiles, int warps) {
   return {{KvKind::kAny, KvKind::kAnyRecent}, {KvKind::kAny, KvKind::kAnyRecent}, 2, 256, false, row_tiles,
@@ -52,6 +57,16 @@ constexpr SimtConfig any(int row_tiles, int warps) {
 }  // namespace instance
 
 inline constexpr SimtConfig kInstances[] = {
+    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3)),
+    instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 3, 3)),
+    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 2, 4)),
+    instance::plain(instance::decode(KvKind::kFp8, KvKind::kFp8, 128, 1, 4, 2, 3)),
+    instance::plain(instance::decode(KvKind::kBf16, KvKind::kBf16, 128, 1, 6, 1, 2)),
+    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 64, 1, 4, 3, 4)),
+    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 256, 1, 4, 2, 2)),
+    instance::plain(instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3), KvKind::kBf16)),
+    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3)),
+    instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3)),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 3, 3),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 2, 4),
@@ -61,7 +76,7 @@ inline constexpr SimtConfig kInstances[] = {
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 3, 4),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 256, 1, 4, 2, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 1, 4, 2, 2),
-    instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 2, 4), KvKind::kBf16),
+    instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3), KvKind::kBf16),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3),
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
@@ -85,12 +100,25 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
   return core::kv_kind(tensor.format, core::token_group_shift(tensor.format, tensor.scale_axis) != 0);
 }
 
+/// Operands that a query is the sum of, in the tier that needs most.
+[[nodiscard]] inline int terms_of(const AttentionConfig& c) {
+  const auto terms = [&](const KvCacheDesc& tier) {
+    return core::query_terms(c.q_dtype, c.cache.rotation, sm80::key_query_form(kind_of(tier.k)).bf16);
+  };
+  return c.two_tier ? std::max(terms(c.cache), terms(c.recent)) : terms(c.cache);
+}
+/// Whether a call needs nothing that plain instances are compiled without.
+[[nodiscard]] inline bool is_plain(const AttentionConfig& c) {
+  return c.softcap == 0.0f && !c.alibi && !c.tree_mask && terms_of(c) == 1;
+}
+
 /// Whether an instance computes this configuration at all.
 [[nodiscard]] inline bool serves(const SimtConfig& i, const AttentionConfig& c) {
   const auto fits = [](KvKind mine, const KvTensorDesc& tensor) {
     if (mine == KvKind::kAnyRecent) return !is_fp4(tensor.format);
     return mine == KvKind::kAny || mine == kind_of(tensor);
   };
+  if (i.plain && !is_plain(c)) return false;
   if (i.exact_head_dim ? i.head_dim != c.cache.head_dim : i.head_dim < c.cache.head_dim) return false;
   if (!fits(i.k[0], c.cache.k) || !fits(i.v[0], c.cache.v)) return false;
   if (!c.two_tier) return i.segments == 1 || i.k[0] == KvKind::kAny;
@@ -154,14 +182,6 @@ template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
   const int old_tier = bytes(c.cache, i.stages[0]);
   if (i.decode_tiles) return old_tier + Decoded::bytes(i);
   return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1])) : old_tier;
-}
-
-/// Operands that a query is the sum of, in the tier that needs most.
-[[nodiscard]] inline int terms_of(const AttentionConfig& c) {
-  const auto terms = [&](const KvCacheDesc& tier) {
-    return core::query_terms(c.q_dtype, c.cache.rotation, sm80::key_query_form(kind_of(tier.k)).bf16);
-  };
-  return c.two_tier ? std::max(terms(c.cache), terms(c.recent)) : terms(c.cache);
 }
 
 /// Shared memory of a block of `warps` warps. A warp's result is what SimtTileBackend::kResultBytes says: 16 x 8 accumulators

@@ -29,6 +29,25 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
                             : simt::shared_layout_of(shape, c, warps);
 }
 
+struct Launch {
+  int warps;
+  core::SharedLayout layout;
+};
+/// As many warps as the variant was made for, or fewer where the device's shared memory ends.
+/// @param shared_bytes  that a block may ask for
+[[nodiscard]] inline Launch launch_of(int variant, const AttentionConfig& config, int shared_bytes) {
+  const core::SimtConfig& shape = shape_of(variant);
+  int warps = shape.warps;
+  core::SharedLayout layout = shared_layout_of(variant, config, warps);
+  while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
+    layout = shared_layout_of(variant, config, --warps);
+  }
+  return {warps, layout};
+}
+
+/// Of a block.
+[[nodiscard]] inline int threads_of(int variant, const Launch& launch) { return 32 * (launch.warps + shape_of(variant).producers); }
+
 /// SM120 and SM121: the family whose matrix cores take FP4 with its scales through mma.sync.
 [[nodiscard]] constexpr bool has_native_kernels(int compute_capability) { return compute_capability / 10 == 12; }
 

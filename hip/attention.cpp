@@ -26,22 +26,6 @@ const void* function_of(int instance) {
   return kFunctions[static_cast<std::size_t>(instance)];
 }
 
-struct Launch {
-  int warps;
-  core::SharedLayout layout;
-};
-
-/// As many waves as the instance was made for, or fewer where the device's shared memory ends.
-Launch launch_of(int instance, const AttentionConfig& config, int shared_bytes) {
-  const SimtConfig& shape = kInstances[instance];
-  int warps = shape.warps;
-  core::SharedLayout layout = shared_layout_of(shape, config, warps);
-  while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
-    layout = shared_layout_of(shape, config, --warps);
-  }
-  return {warps, layout};
-}
-
 /// Asks for a block's LDS to be as large as the device has it, where a launch needs more than the 64 KiB that are always given. A
 /// runtime without that limit need not know the question: whatever it answers, the launch shows.
 void allow_shared(const void* function, int bytes, const DeviceProperties& device) {
@@ -75,7 +59,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   int instance = select_instance(config, native);
   // Native instances are the ones with large tiles: where a runtime offers too little for one, another decodes.
   if (instance >= 0 && is_native(kInstances[instance]) &&
-      launch_of(instance, config, device.shared_bytes).layout.bytes > device.shared_bytes) {
+      launch_of(kInstances[instance], config, device.shared_bytes).layout.bytes > device.shared_bytes) {
     instance = select_instance(config, false);
   }
   if (config.matrix_path == MatrixPath::kNative && (instance < 0 || !is_native(kInstances[instance]))) {
@@ -89,7 +73,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
     return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
                      name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
   }
-  const Launch launch = launch_of(instance, config, device.shared_bytes);
+  const Launch launch = launch_of(kInstances[instance], config, device.shared_bytes);
   if (launch.layout.bytes > device.shared_bytes) {
     return api::fail(Status::kUnsupportedHeadDim, "head_dim %d with these formats needs %d bytes of shared memory; the device has %d",
                      config.cache.head_dim, launch.layout.bytes, device.shared_bytes);
@@ -111,7 +95,7 @@ Status run(const api::RunRequest& request) noexcept {
   if (const Status s = current_device(&device); s != Status::kOk) return s;
   const int instance = request.choice.variant;
   auto* const stream = static_cast<Stream>(request.args.stream);
-  const Launch launch = launch_of(instance, request.config, device.shared_bytes);
+  const Launch launch = launch_of(kInstances[instance], request.config, device.shared_bytes);
   const core::AttentionParams params = api::make_params(request);
   AttendArgs args{params, api::work_list(params), launch.layout, launch.warps};
 

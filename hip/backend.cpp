@@ -4,6 +4,7 @@
 #include "hip/attention.hpp"
 #include "hip/device.hpp"
 #include "hip/gemm.hpp"
+#include "hip/instances.hpp"
 #include "kernels/cache_ops.hpp"
 #include "kernels/dense_ops.hpp"
 
@@ -30,6 +31,7 @@ const Backend kHipBackend{
     .quantize_weight = hip::quantize_weight,
     .linear_workspace = hip::linear_workspace,
     .linear = hip::linear,
+    .native = [](std::int32_t variant) noexcept { return hip::is_native(hip::kInstances[variant]); },
 };
 
 }  // namespace fp4pa::api

@@ -2,6 +2,7 @@
 // is not for, the kernel ends at once; it is never launched there.
 #include "hip/words.hpp"
 
+#include "hip/gemm.hpp"
 #include "hip/gemm_shims.hpp"
 #if defined(__gfx950__)
 #include "backends/gfx950/exec.hpp"

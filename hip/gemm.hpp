@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "hip/device.hpp"
+#include "hip/gemm_path.hpp"
 #include "kernels/gemm_ops.hpp"
 
 namespace fp4pa::hip {
@@ -12,12 +13,6 @@ namespace fp4pa::hip {
 [[nodiscard]] Status linear_workspace(const LinearArgs& args, const ExecDesc& exec, std::size_t* bytes) noexcept;
 [[nodiscard]] Status linear(const LinearArgs& args, const ExecDesc& exec) noexcept;
 
-/// The way of a product through the matrix core.
-enum class GemmPath {
-  kNativeMxfp4,  // both operands as they lie in memory; gfx950 alone
-  kDecodeMxfp4,  // W decoded to f16, X prepared in f16
-  kDecodeNvfp4,
-};
 /// The kernel, for hipLaunchKernel.
 /// @param x_tiles  1, 2 or 4 sixteens of rows of X
 [[nodiscard]] const void* gemm_function(GemmPath path, int x_tiles) noexcept;

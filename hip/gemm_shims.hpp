@@ -3,7 +3,7 @@
 
 #include "backends/gfx942/gemm.hpp"
 #include "backends/gfx950/gemm.hpp"
-#include "hip/gemm.hpp"
+#include "hip/gemm_path.hpp"
 
 namespace fp4pa::hip {
 

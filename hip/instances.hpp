@@ -54,10 +54,17 @@ constexpr SimtConfig any(int waves) {
 
 /// Native instances come first: where a call leaves the path open they are chosen, and the rest is gfx942's list.
 inline constexpr SimtConfig kInstances[] = {
-    instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 3),
+    instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4),
     instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 64, 4),
-    instance::native(KvKind::kMxfp4, KvKind::kMxfp4, 128, 3),
+    instance::native(KvKind::kMxfp4, KvKind::kMxfp4, 128, 4),
     instance::native_prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128),
+    instance::native(KvKind::kMxfp8, KvKind::kMxfp8, 128, 2),
+    instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128),
+    instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 256, 2),
+    instance::native(KvKind::kMxfp4, KvKind::kMxfp4, 256, 2),
+    instance::with_recent(instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 2), KvKind::kBf16),
+    instance::with_recent(instance::native(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2), KvKind::kBf16),
+    instance::native_prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 256),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4, 32, 2),
@@ -128,11 +135,37 @@ inline constexpr int kAtomQueries = 16;
   return recent > old_tier ? recent : old_tier;
 }
 
+/// Room for a row of queries, in terms of 16 bits an element. Native keys take two operands of 8 bits an element, and beside them
+/// their scales, one for each 32 dims of whole 128s.
+struct QueryRoom {
+  int terms, elements;
+};
+[[nodiscard]] constexpr QueryRoom query_room(const SimtConfig& i, int head_dim) {
+  if (!is_native(i) || i.segments > 1) return {2, head_dim};
+  return {1, head_dim + core::round_up_to(head_dim / 32, 4)};
+}
+
 /// Shared memory of a block of `waves` waves. A wave's result is what SimtTileBackend::kResultBytes says: 16 x 16 accumulators
 /// an atom over 64 lanes, and two floats a row.
 [[nodiscard]] inline core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int waves) {
   const int result = (i.head_dim * i.row_tiles * kAtomQueries + 2 * i.row_tiles * kAtomQueries) * 4;
-  return core::shared_layout(i, kAtomQueries, c.cache.head_dim, waves, stage_bytes(i, c), result);
+  const QueryRoom room = query_room(i, c.cache.head_dim);
+  return core::shared_layout(i, kAtomQueries, room.elements, waves, stage_bytes(i, c), result, room.terms);
+}
+
+struct Launch {
+  int warps;
+  core::SharedLayout layout;
+};
+/// As many waves as the instance was made for, or fewer where the device's shared memory ends.
+/// @param shared_bytes  that a block may ask for
+[[nodiscard]] inline Launch launch_of(const SimtConfig& shape, const AttentionConfig& config, int shared_bytes) {
+  int warps = shape.warps;
+  core::SharedLayout layout = shared_layout_of(shape, config, warps);
+  while (layout.bytes > shared_bytes && warps > 1 && !core::divides_rows(shape)) {
+    layout = shared_layout_of(shape, config, --warps);
+  }
+  return {warps, layout};
 }
 
 }  // namespace fp4pa::hip

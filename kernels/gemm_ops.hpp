@@ -7,7 +7,7 @@
 
 namespace fp4pa::FP4PA_GPU {
 
-/// X in f16, for the products that decode W: a power of two for each row, columns in the order of core/gemm/prepare.hpp; for
+/// X in f16, for the products that decode W: a power of two for each row, columns paired (core/gemm/prepare.hpp) or not; for
 /// W4A4 quantised and decoded again.
 [[nodiscard]] Status prepare_x(const LinearArgs& args, const api::PreparedX& to, const ExecDesc& exec) noexcept;
 

@@ -140,6 +140,7 @@ struct PrepareArgs {
   float* inverse;             // [batch * m]
   float* globals;             // null, or [batch]
   std::int32_t shares;        // blocks of a row
+  bool paired;
 };
 
 /// 32 elements quantised and decoded in place, without the tensor's multiplier.
@@ -197,7 +198,11 @@ FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
     auto* const out = reinterpret_cast<FourWords*>(p.out + row * p.out_cols + unit * kUnit);
     for (int i = 0; i < kUnit / 8; ++i) {
       FourWords words;
-      core::pair_columns(x + 8 * i, scale, words.w);
+      if (p.paired) {
+        core::pair_columns(x + 8 * i, scale, words.w);
+      } else {
+        core::neighbour_columns(x + 8 * i, scale, words.w);
+      }
       out[i] = words;
     }
   }
@@ -222,7 +227,7 @@ Status prepare_x(const LinearArgs& a, const api::PreparedX& to, const ExecDesc& 
   const std::int64_t share = to.rows >= 128 ? 1 : gemm_blocks(to.cols / (quantise ? 32 : 8));
   PrepareArgs args{a.x, a.x_dtype, a.m, a.batch, a.weight.cols, a.weight.format, a.scale_mode, a.nvfp4_scale, a.x_global_scale,
                    nullptr, reinterpret_cast<std::uint16_t*>(memory), to.cols, reinterpret_cast<float*>(memory + to.inverse),
-                   nullptr, static_cast<std::int32_t>(share < 16 ? share : 16)};
+                   nullptr, static_cast<std::int32_t>(share < 16 ? share : 16), to.paired};
   if (to.has_globals) {
     args.globals = reinterpret_cast<float*>(memory + to.globals);
     if (a.x_global_scale == 0.0f) {

@@ -12,8 +12,9 @@ kept in a table with a reason beside each row, and a change is an error until th
 
 The inner loop is the natural loop (of the control flow graph) with the most matrix instructions among those that hold no
 other loop with any. It has everything that a way from its head to its head can pass, also what is rarely taken.
-Shared memory and occupancy are of the whole launch where BUILD/isa_shared.json has the dynamic bytes of a row (written at
-build time from the plan's own layout); elsewhere static bytes only, and occupancy by registers and threads alone.
+Shared memory and occupancy are of the launch: threads and dynamic bytes come from BUILD/isa_shared.json, which a build writes
+by the planning code itself (perf/isa_shared.cpp says for which configuration). A kernel that it does not name is an error, and
+so is one that does not fit on its architecture, whatever the table says.
 
 NVIDIA objects need cuobjdump and nvdisasm (of a CUDA Toolkit, or of the triton wheel; --cuda-tools names their folder),
 AMD's need clang-offload-bundler, llvm-readelf and llvm-objdump. Python's standard library is all else it takes.
@@ -31,12 +32,12 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TABLE = os.path.join(ROOT, "perf", "isa_gates.json")
-TOLERANCE = 0.03  # of counts and ratios; spills, local memory and occupancy may not move at all
+TOLERANCE = 0.03  # of counts and ratios; spills, local and shared memory and occupancy may not move at all
 ARCHITECTURES = ("sm_80", "sm_90", "sm_90a", "sm_120", "gfx942", "gfx950")
 NO_REASON = "to be explained"
 
 # What a multiprocessor (compute unit) shares out. Registers of NVIDIA are allocated by warp in units of 256, at most 64 K a
-# multiprocessor; of AMD's vector registers a SIMD has 512 a lane and four SIMDs make a unit.
+# multiprocessor; of AMD's vector registers a SIMD has 512 a lane and four SIMDs make a unit, whose LDS is given out by `grain`.
 Nvidia = collections.namedtuple("Nvidia", "registers warps blocks shared reserved")
 LIMITS = {
     "sm_80": Nvidia(65536, 64, 32, 164 * 1024, 1024),
@@ -44,10 +45,12 @@ LIMITS = {
     "sm_90a": Nvidia(65536, 64, 32, 228 * 1024, 1024),
     "sm_120": Nvidia(65536, 48, 24, 100 * 1024, 1024),
 }
-Amd = collections.namedtuple("Amd", "registers waves_per_simd simds lds")
-LIMITS |= {"gfx942": Amd(512, 8, 4, 64 * 1024), "gfx950": Amd(512, 8, 4, 160 * 1024)}
+Amd = collections.namedtuple("Amd", "registers waves_per_simd simds lds grain")
+LIMITS |= {"gfx942": Amd(512, 8, 4, 64 * 1024, 512), "gfx950": Amd(512, 8, 4, 160 * 1024, 1280)}
+# Of a block on these, reserved by the system and counted by the compiler as the kernel's own.
+RESERVED_IN_STATIC = {"sm_90": 1024, "sm_90a": 1024, "sm_120": 1024}
 
-EXACT = ("spill", "local_bytes", "scratch_bytes", "occupancy_warps", "packed_fma", "matrix")
+EXACT = ("spill", "local_bytes", "static_shared", "dynamic_shared", "launch_threads", "occupancy_warps", "packed_fma", "matrix")
 # `target`: of a branch. `ends`: nothing is executed after it but its target.
 Instruction = collections.namedtuple("Instruction", "address mnemonic target ends")
 
@@ -352,7 +355,7 @@ def amd_occupancy(arch, registers, threads, lds):
     waves = threads // 64
     per_simd = min(limit.waves_per_simd, limit.registers // (-(-max(registers, 1) // 8) * 8))
     by_registers = per_simd * limit.simds // waves
-    by_lds = limit.lds // lds if lds else by_registers
+    by_lds = limit.lds // (-(-lds // limit.grain) * limit.grain) if lds else by_registers
     return waves * min(by_registers, by_lds)
 
 
@@ -422,7 +425,7 @@ def short_name(row):
 
 
 def source_row(build, path):
-    """(list file, row text) of an object, by the first line of the source that it was generated from."""
+    """(list file, number, text) of an object's row, by the first line of the source that it was generated from."""
     stem = os.path.basename(path).split(".")[0]
     for source in glob.glob(os.path.join(glob.escape(build), "**", stem + ".*"), recursive=True):
         if source.endswith((".cu", ".hip")) and os.path.basename(os.path.dirname(source)) in path:
@@ -431,7 +434,7 @@ def source_row(build, path):
             if found:
                 rows = rows_of(found[2])
                 if int(found[1]) < len(rows):
-                    return found[2], short_name(rows[int(found[1])])
+                    return found[2], int(found[1]), short_name(rows[int(found[1])])
     fail(f"no generated source names the row of {path}; it would say 'Row N of <list>.hpp'")
 
 
@@ -440,9 +443,21 @@ def gemm_name(function):
     found = re.search(r"4gemmILb([01])ELi(\d+)ELb([01])E", function)  # cuda/gemm.cu
     if found:
         return f"gemm({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 * int(found[2])}, {('as it is', 'paired')[int(found[3])]})"
+    found = re.search(r"8gemm_fewILb([01])ELb([01])E", function)  # cuda/gemm_sm90.cu
+    if found:
+        return f"gemm_few({('Mxfp4', 'Nvfp4')[int(found[1])]}, {('8', '2')[int(found[2])]})"
+    found = re.search(r"9gemm_manyILb([01])ELi(\d+)ELi(\d+)E", function)
+    if found:
+        return f"gemm_many({('Mxfp4', 'Nvfp4')[int(found[1])]}, {found[2]}, {64 * int(found[3])})"
     found = re.search(r"11gemm_nativeILb([01])ELi(\d+)E", function)  # cuda/gemm_native.cu
     if found:
         return f"gemm_native({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 * int(found[2])})"
+    found = re.search(r"8gemm_fewILb([01])E", function)  # cuda/gemm_sm90.cu
+    if found:
+        return f"gemm_few({('Mxfp4', 'Nvfp4')[int(found[1])]})"
+    found = re.search(r"9gemm_manyILb([01])ELi(\d+)ELi(\d+)E", function)
+    if found:
+        return f"gemm_many({('Mxfp4', 'Nvfp4')[int(found[1])]}, {found[2]}, {found[3]})"
     found = re.search(r"4gemmILNS\w*8GemmPathE(\d)ELi(\d+)E", function)  # hip/gemm.hip
     if found:
         return f"{('gemm_native(Mxfp4', 'gemm(Mxfp4', 'gemm(Nvfp4')[int(found[1])]}, {16 * int(found[2])})"
@@ -454,35 +469,54 @@ def collect(build, given_tools):
     if not os.path.isdir(build):
         fail(f"{build} is no folder; build first, for example: cmake --preset all && cmake --build --preset all")
     def objects(ending):
-        return [path for name in ("attend*", "gemm", "gemm_native")
+        return [path for name in ("attend*", "gemm", "gemm_native", "gemm_sm90")
                 for path in glob.glob(os.path.join(glob.escape(build), "**", name + ending), recursive=True)]
 
     nvidia = objects(".cu.o")
     amd = objects(".hipfb")
     tools = cuda_tools(given_tools) if nvidia else None
-    shared = {}
-    if os.path.exists(os.path.join(build, "isa_shared.json")):
-        with open(os.path.join(build, "isa_shared.json"), encoding="utf-8") as text:
-            shared = json.load(text)
+    launches = load_launches(build)
     table = collections.defaultdict(dict)
     for paths, read in ((nvidia, read_nvidia), (amd, read_amd)):
         for path in sorted(paths):
             is_gemm = os.path.basename(path).startswith("gemm")
-            list_file, name = (None, None) if is_gemm else source_row(build, path)
+            list_file, number, name = ("gemm", None, None) if is_gemm else source_row(build, path)
             for arch, function, numbers in read(path, tools):
                 row = gemm_name(function) if is_gemm else name
-                finish(family(arch), numbers, shared.get(list_file, {}).get(row))
+                finish(family(arch), numbers, launch_of(launches, list_file, family(arch), row if is_gemm else number))
                 table[family(arch)][row] = numbers
     return table
 
 
-def finish(arch, numbers, dynamic):
+def load_launches(build):
+    path = os.path.join(build, "isa_shared.json")
+    if not os.path.exists(path):
+        fail(f"{path} is missing, which says what the kernels are launched with; build the target fp4pa_isa_launches")
+    with open(path, encoding="utf-8") as text:
+        return json.load(text)
+
+
+def launch_of(launches, list_file, arch, row):
+    """What perf/isa_shared.cpp says of a kernel, by its number in its list or, of products, by its name."""
+    try:
+        return launches[list_file][arch][row]
+    except (KeyError, IndexError):
+        fail(f"isa_shared.json says nothing of {list_file}, {arch}, {row}; allowed: what perf/isa_shared.cpp writes. Build the "
+             "target fp4pa_isa_launches again, or add the kernel there")
+
+
+def finish(arch, numbers, launch):
+    """Adds what depends on the launch."""
     if arch not in LIMITS:
         fail(f"no limits are known of {arch}; known: {', '.join(LIMITS)}")
-    numbers["dynamic_shared"] = dynamic
+    numbers["launch_threads"] = launch["threads"]
+    numbers["dynamic_shared"] = launch["dynamic_shared"]
+    static = max(0, numbers["static_shared"] - RESERVED_IN_STATIC.get(arch, 0))
     occupancy = nvidia_occupancy if arch.startswith("sm_") else amd_occupancy
-    static = 0 if arch.startswith("sm_90") else numbers["static_shared"]  # sm_90's kilobyte is the one that is reserved anyway
-    numbers["occupancy_warps"] = occupancy(arch, numbers["registers"], numbers["threads"], static + (dynamic or 0))
+    warps = occupancy(arch, numbers["registers"], launch["threads"], static + launch["dynamic_shared"])
+    if launch["blocks"]:
+        warps = min(warps, launch["blocks"] * launch["threads"] // (32 if arch.startswith("sm_") else 64))
+    numbers["occupancy_warps"] = warps
 
 
 # --- comparing and printing -----------------------------------------------------------------------------------------------
@@ -519,6 +553,11 @@ def check(table, built, require):
         rows = table.get(arch, {})
         for name, numbers in built[arch].items():
             where = f"{arch}, {name}"
+            if numbers["occupancy_warps"] == 0:
+                problems.append(f"{where}: not one block fits, with {numbers['registers']} registers, "
+                                f"{numbers['launch_threads']} threads and {numbers['dynamic_shared']} bytes of shared memory")
+            if numbers["launch_threads"] > numbers["threads"]:
+                problems.append(f"{where}: launched with {numbers['launch_threads']} threads, compiled for {numbers['threads']}")
             if name not in rows:
                 problems.append(f"{where}: not in the table")
                 continue
@@ -555,7 +594,7 @@ def show(table):
         print(f"{arch:{width}}  " + "  ".join(f"{c:>6}" for c in columns) + "  matrix instructions of the inner loop; its loads")
         for name, n in rows.items():
             shared = n["static_shared"] + (n["dynamic_shared"] or 0)
-            cells = (n["threads"], n["registers"], n["spill"], n["local_bytes"], shared, n["occupancy_warps"],
+            cells = (n.get("launch_threads", n["threads"]), n["registers"], n["spill"], n["local_bytes"], shared, n["occupancy_warps"],
                      n["loop_instructions"], n["others_per_matrix"])
             tail = ", ".join(f"{c} {m}" for m, c in n["matrix"].items()) + "; "
             tail += ", ".join(f"{c} {m}" for m, c in n["loop_loads"].items())

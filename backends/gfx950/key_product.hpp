@@ -1,13 +1,16 @@
 // S = Q K^T by block-scaled products: keys enter the matrix core as they lie in the cache, with their own scales.
 //
-// Keys are the rows of A (E2M1), queries the columns of B (E4M3). Lane (m = lane % 16, g = lane / 16) of A holds dims 32 g ..
-// 32 g + 31 of an instruction's 128, of key slot m: the 16 bytes of chunk g of the key's row, one load. Lane m + 16 b supplies
-// the scale of block b of slot m: the byte beside it. Nothing is decoded, shifted or moved.
+// Keys are the rows of A (E2M1, or E4M3 of MXFP8), queries the columns of B (E4M3). Lane (m = lane % 16, g = lane / 16) of A holds
+// of an instruction's 128 dims, of key slot m:
+//   E2M1   32 g .. 32 g + 31                              the 16 bytes of chunk g of the key's row, one load
+//   E4M3   16 g .. 16 g + 15 and 64 + 16 g .. 64 + 16 g + 15   chunks g and g + 4, two loads
+// Lane m + 16 b supplies the scale of block b of slot m: a byte of the tile's. Nothing is decoded, shifted or moved.
 //
 // With head_dim 64 the upper half of the depth is zeros.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/gfx950/atoms.hpp"
 #include "backends/gfx950/query.hpp"
@@ -18,7 +21,9 @@ namespace fp4pa::gfx950 {
 using core::KvKind;
 
 /// Keys whose scales are E8M0 of 32 dims or more.
-[[nodiscard]] FP4PA_FN constexpr bool native_key(KvKind kind) { return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken; }
+[[nodiscard]] FP4PA_FN constexpr bool native_key(KvKind kind) {
+  return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken || kind == KvKind::kMxfp8;
+}
 
 template <class Shim>
 struct NativeKeyProduct {
@@ -28,9 +33,10 @@ struct NativeKeyProduct {
   template <class T>
   using PerLane = typename E::template PerLane<T>;
   using Query = NativeQuery<Shim>;
-  using Atom = MfmaScaleF32_16x16x128_F8f6f4<core::E2M1, core::E4M3>;
+  template <KvKind kKind>
+  using Atom = MfmaScaleF32_16x16x128_F8f6f4<std::conditional_t<core::is_e4m3(kKind), core::E4M3, core::E2M1>, core::E4M3>;
   static constexpr int kRowTiles = kConfig.row_tiles;
-  static constexpr int kChunks = kConfig.head_dim / 32;
+  static constexpr int kScaleBlocks = kConfig.head_dim / 32;
 
   template <KvKind kKind, class Stream, class Scores>
   FP4PA_FN static void multiply(E& exec, const Stream& stream, PerLane<typename Query::Registers>& query, Scores& scores) {
@@ -51,20 +57,29 @@ struct NativeKeyProduct {
   FP4PA_FN static void multiply_keys(E& exec, const Stream& stream, int tile, int group,
                                      PerLane<typename Query::Registers>& query, Scores& scores) {
     const core::TileLayout layout = stream.layout();
-    PerLane<std::uint32_t[4]> codes;
+    constexpr int kRegisters = Atom<kKind>::kRegistersA;
+    constexpr int kLoads = kRegisters / 4;
+    PerLane<std::uint32_t[kRegisters]> codes;
     PerLane<std::uint32_t> scale;
-    exec.each_lane([&](Lane lane) {
+    exec.each_lane([&](Lane same) {
+      const Lane lane = address_lane<kConfig>(exec, same);
       const int token = Shim::token_of_slot(16 * tile + lane.id % 16);
-      const int chunk = 4 * group + lane.id / 16;
-      scale[lane] = kUnitScale;
       FP4PA_UNROLL
-      for (int i = 0; i < 4; ++i) codes[lane][i] = 0;
-      if (kChunks % 4 != 0 && chunk >= kChunks) return;
-      exec.load_shared_16(lane, gfx942::byte_offset(true, stream.tile_offset(), token, layout.k_chunks, 16 * chunk),
-                          codes[lane]);
+      for (int load = 0; load < kLoads; ++load) {
+        std::uint32_t words[4] = {0, 0, 0, 0};
+        const int chunk = 4 * (kLoads * group + load) + lane.id / 16;
+        if (kConfig.head_dim % 128 == 0 || chunk < kLoads * kScaleBlocks) {
+          exec.load_shared_16(lane, gfx942::byte_offset(true, stream.tile_offset(), token, layout.k_chunks, 16 * chunk), words);
+        }
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) codes[lane][4 * load + i] = words[i];
+      }
+      scale[lane] = kUnitScale;
+      const int block = 4 * group + lane.id / 16;
+      if (kScaleBlocks % 4 != 0 && block >= kScaleBlocks) return;
       scale[lane] = exec.template load_shared<std::uint8_t>(lane, stream.tile_offset() + layout.k_scales +
                                                                       token * layout.k_scale_pitch +
-                                                                      (kKind == KvKind::kPerToken ? 0 : chunk));
+                                                                      (kKind == KvKind::kPerToken ? 0 : block));
     });
     FP4PA_UNROLL
     for (int term = 0; term < Query::kTerms; ++term) {
@@ -78,7 +93,7 @@ struct NativeKeyProduct {
             b[lane][i] = half < Query::kHalves ? query[lane].code[term][nt][half < Query::kHalves ? half : 0][i % 4] : 0;
           }
         });
-        exec.template multiply_scaled<Atom, core::ScaleSelect{}, core::ScaleSelect{}>(
+        exec.template multiply_scaled<Atom<kKind>, core::ScaleSelect{}, core::ScaleSelect{}>(
             [&](Lane lane) -> auto& { return scores[lane][tile][nt]; }, [&](Lane lane) -> auto& { return codes[lane]; },
             [&](Lane lane) -> auto& { return b[lane]; }, [&](Lane lane) { return scale[lane]; },
             [&](Lane lane) { return query[lane].scale[term][nt][group]; });

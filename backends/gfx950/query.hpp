@@ -11,10 +11,19 @@
 #include <bit>
 #include <cstdint>
 
+#include "backends/gfx942/staging.hpp"
 #include "backends/gfx950/convert.hpp"
 #include "core/simt/key_stream.hpp"
 
 namespace fp4pa::gfx950 {
+
+/// The lane, for addresses: computed anew for every tile where an instance has no registers to keep them in, with the outputs of
+/// 256 dims or a second segment beside.
+template <core::SimtConfig kConfig, class E>
+[[nodiscard]] FP4PA_FN typename E::Lane address_lane(const E& exec, typename E::Lane lane) {
+  if constexpr (kConfig.head_dim > 128 || kConfig.segments > 1) return gfx942::lane_anew(exec, lane);
+  return lane;
+}
 
 /// @tparam Shim  kConfig, Exec, kQueryTerms
 template <class Shim>
@@ -29,6 +38,7 @@ struct NativeQuery {
   static constexpr int kGroups = (kConfig.head_dim + 127) / 128;  // of an instruction's depth
   static constexpr int kTerms = Shim::kQueryTerms;
   static constexpr int kTermLog2 = -4;
+  static constexpr int kBytes = kTerms * kRowTiles * (kHalves * 16 + kGroups) * 64;
 
   struct Registers {
     std::uint32_t code[kTerms][kRowTiles][kHalves][4];

@@ -47,6 +47,8 @@ struct Shim : gfx942::DecodeShim<Shim<kShape, Executor, kReads>, kShape, Executo
   using QueryRegisters =
       std::conditional_t<kNativeKeys, typename NativeQuery<Shim>::Registers, typename Base::QueryRegisters>;
 
+  static constexpr int kNativeQueryBytes = NativeQuery<Shim>::kBytes;
+
   FP4PA_FN static int token_of_slot(int slot) { return gfx942::token_of_slot(kWide, slot); }
   static constexpr int kTokenAlignment = kNativeValues ? 32 : core::kScalePiece;
 

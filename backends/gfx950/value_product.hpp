@@ -20,6 +20,7 @@
 
 #include "backends/gfx950/atoms.hpp"
 #include "backends/gfx950/convert.hpp"
+#include "backends/gfx950/query.hpp"
 #include "backends/gfx942/staging.hpp"
 
 namespace fp4pa::gfx950 {
@@ -84,7 +85,7 @@ struct NativeValueProduct {
       } else {
         read_columns_4(exec, stream, block, values);
       }
-      exec.each_lane([&](Lane lane) { load_scales(exec, lane, stream, block, scale[lane]); });
+      exec.each_lane([&](Lane lane) { load_scales(exec, address_lane<kConfig>(exec, lane), stream, block, scale[lane]); });
       FP4PA_UNROLL
       for (int m = 0; m < kTiles; ++m) {
         FP4PA_UNROLL
@@ -121,7 +122,8 @@ struct NativeValueProduct {
       FP4PA_UNROLL
       for (int half = 0; half < 2; ++half) {
         exec.template read_transposed<16>(
-            [&](Lane lane) {
+            [&](Lane same) {
+              const Lane lane = address_lane<kConfig>(exec, same);
               // The lane's token comes n-th in its column: tokens 0, 4, 1, 5 and 2, 6, 3, 7 make separate_dims' words.
               const int n = lane.id % 16 / 4;
               const int token = 32 * (lane.id / 16) + 8 * run + 2 * half + n / 2 + 4 * (n % 2);

@@ -1,4 +1,4 @@
-// A warp of sm_90a as an Exec: sm_80's, and the products of warpgroups.
+// A warp of sm_90a as an Exec: sm_80's, the products of warpgroups, and the two roles that warps of a prefill kernel have.
 //
 // A group product is asynchronous: between group_fence and group_wait its sums and its A belong to the instruction, and what it
 // reads of shared memory must have been written before an async_fence of the writer and a barrier.
@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "backends/sm80/exec.hpp"
-#include "backends/sm90/operand_tile.hpp"
+#include "backends/sm90/ring.hpp"
 #include "backends/sm90/wgmma.hpp"
 
 namespace fp4pa::sm90 {
@@ -15,6 +15,27 @@ namespace fp4pa::sm90 {
 class WarpExec : public sm80::WarpExec {
  public:
   using sm80::WarpExec::WarpExec;
+
+  RingPlace place;
+
+  // Barriers that are waited for by round: offset of 8 bytes of shared memory. A round ends with its `count`-th arrival.
+  __device__ __forceinline__ void set_up_arrivals(std::uint32_t at, int count) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(base_ + at), "r"(count) : "memory");
+  }
+  __device__ __forceinline__ void arrive(std::uint32_t at) const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(base_ + at) : "memory");
+  }
+  /// Returns when the round of this parity has ended; at once for parity 1 of a barrier that is new.
+  __device__ __forceinline__ void wait_for_arrivals(std::uint32_t at, std::uint32_t parity) const {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "AGAIN:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra AGAIN;\n"
+        "}" ::"r"(base_ + at), "r"(parity)
+        : "memory");
+  }
 
   /// Registers written so far are the instructions' from here on.
   __device__ __forceinline__ void group_fence() const { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -43,8 +64,43 @@ class WarpExec : public sm80::WarpExec {
 
   /// What this lane has stored to shared memory may be read by group products after the next barrier.
   __device__ __forceinline__ void async_fence() const { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+ protected:
+  /// A barrier of the `threads` threads that name the same `id`; 0 is the block's.
+  __device__ __forceinline__ static void named_barrier(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+  }
 };
 
-static_assert(core::Exec<WarpExec>);
+/// A warp that multiplies. Warpgroups share nothing but the ring, so that what is a block's barrier elsewhere is a group's.
+class ConsumerExec : public WarpExec {
+ public:
+  using WarpExec::WarpExec;
+  __device__ __forceinline__ void block_barrier() const {
+    named_barrier(1 + this->warp() / kGroupWarps, kGroupWarps * kLanes);
+  }
+};
+
+/// A warp that decodes, of kWarps that come after kFirst others in the block.
+template <int kFirst, int kWarps>
+class ProducerExec : public WarpExec {
+ public:
+  using WarpExec::WarpExec;
+  [[nodiscard]] __device__ __forceinline__ int warp() const { return WarpExec::warp() - kFirst; }
+  [[nodiscard]] __device__ __forceinline__ int num_warps() const { return kWarps; }
+  __device__ __forceinline__ void block_barrier() const { named_barrier(1 + kFirst / kGroupWarps, kWarps * kLanes); }
+};
+
+static_assert(core::Exec<ConsumerExec> && core::Exec<ProducerExec<8, 4>>);
+
+/// Registers of every thread of the warps that call it, out of what the block has: first some give, then others take.
+template <int kRegisters>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
 
 }  // namespace fp4pa::sm90

@@ -19,6 +19,8 @@ inline constexpr int kPanelRowBytes = 2 * kPanelDims;
 inline constexpr int kSwizzleRows = 8;
 /// Eight tokens of a panel: the piece that the swizzle repeats with, and a tile's alignment.
 inline constexpr int kSwizzleBytes = kSwizzleRows * kPanelRowBytes;
+/// Warps of a warpgroup.
+inline constexpr int kGroupWarps = 4;
 /// Depth of an instruction.
 inline constexpr int kStep = 16;
 

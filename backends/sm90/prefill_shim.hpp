@@ -1,30 +1,18 @@
-// sm_90a, many query rows: sm_80's prefill with wgmma. Eight warps of 16 rows are two warpgroups; tiles of keys and values are
-// decoded to 16-bit operands in shared memory and multiplied from there, with P in registers and queries in shared memory too.
+// sm_90a, many query rows: products by wgmma, with queries, decoded keys and decoded values in shared memory and P in registers.
 //
-// Products are asynchronous, and the next tile is decoded beside them:
-//
-//   barrier            in the stream: tile n is decoded, and nobody reads tile n - 1 any more
-//   scores = Q K(n)    beside it K(n + 1) is decoded
-//   softmax
-//   output += P V(n)   beside it V(n + 1) is decoded
-//
-// so that there are two decoded tiles, one barrier a tile, and between barriers the warpgroups go their own ways: one computes
-// exponentials while the other's products run. A stream runs a tile ahead for it (kTilesAhead).
+// The warps of a block have one of two roles. Two warpgroups of 64 query rows each multiply: they run the kernel's body. A third
+// stages tiles in their 4- or 8-bit form and decodes them into a ring (ring.hpp, producer.hpp), tiles ahead of the others and
+// into the next item while those still store the last. So decoding shares no warp's order of instructions with the softmax, the
+// registers that staging needs are not the products', and the warpgroups wait for nothing but the ring: one computes exponentials
+// while the other's products run.
 #pragma once
 
 #include <cstdint>
 
 #include "backends/sm80/prefill_shim.hpp"
-#include "backends/sm90/operand_tile.hpp"
+#include "backends/sm90/ring.hpp"
 
 namespace fp4pa::sm90 {
-
-using core::KvKind;
-
-/// Bytes of the decoded tiles of an instance, and of what it takes to align them.
-[[nodiscard]] constexpr int decoded_bytes(const core::SimtConfig& c) {
-  return 2 * (2 * 2 * c.tile_keys * c.head_dim) + kSwizzleBytes;
-}
 
 template <core::SimtConfig kShape, class Executor>
 struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
@@ -33,10 +21,10 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   using Lane = typename Exec::Lane;
   template <class T>
   using PerLane = typename Exec::template PerLane<T>;
-  using Base::kConfig, Base::kHeadDim, Base::kSteps, Base::kThreads, Base::kTileKeys;
+  using Base::kConfig, Base::kHeadDim, Base::kSteps, Base::kTileKeys;
+  using TileStream = DecodedStream<kConfig, Exec, Base::kTokenAlignment>;
 
-  static_assert(kConfig.row_tiles == 1 && kConfig.warps % 4 == 0);
-  static constexpr int kTilesAhead = 1;
+  static_assert(kConfig.row_tiles == 1 && kConfig.warps % kGroupWarps == 0 && kConfig.producers % kGroupWarps == 0);
 
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
                                        int head_dim, float multiplier, int terms) {
@@ -54,37 +42,54 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
       store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }
-
-  template <KvKind kKind, class Stream, class Scores>
-  FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query,
-                                 const PerLane<typename Base::QueryRegisters>&, int terms, Scores& scores) {
-    if (stream.first()) {
-      decode_keys(exec, stream, stream.tile_offset(), decoded(stream, 0));
-      decode_values(exec, stream, stream.tile_offset(), decoded(stream, 0));
-      exec.async_fence();  // of the queries too
-      exec.block_barrier();
+  // Queries and outputs of 16 bits, 8 dims at a time. Next to FP4 keys dims lie as they fall out of the decoding: p and p + 4 of
+  // eight side by side.
+  static constexpr bool kMovesQueryChunks = true;
+  FP4PA_FN static void store_query_chunk(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int chunk,
+                                         core::QueryChunk x) {
+    if (sm80::pair_distance(kind) == 4) {
+      const auto& w = x.word;
+      x = {{low_halves(w[0], w[2]), high_halves(w[0], w[2]), low_halves(w[1], w[3]), high_halves(w[1], w[3])}};
     }
+    exec.template store_shared<core::QueryChunk>(lane, Query::chunk_address(query, 1, 0, row, chunk), x);
+  }
+  static constexpr bool kQuadsHoldChunks = true;
+  FP4PA_FN static std::uint32_t pack_f16(float low, float high) { return sm80::pack_f16(low, high); }
+  FP4PA_FN static std::uint32_t pack_bf16(float low, float high) { return sm80::pack_bf16(low, high); }
+  FP4PA_FN static void order_output_chunk(std::uint32_t (&w)[4]) {
+    if (!core::is_fp4(kConfig.v[0])) return;
+    const std::uint32_t natural[4] = {low_halves(w[0], w[1]), low_halves(w[2], w[3]), high_halves(w[0], w[1]), high_halves(w[2], w[3])};
+    FP4PA_UNROLL
+    for (int i = 0; i < 4; ++i) w[i] = natural[i];
+  }
+
+  /// They stay in shared memory, where the group's products read them.
+  FP4PA_FN static void load_query_registers(Exec& exec, std::uint32_t, int, PerLane<typename Base::QueryRegisters>&) {
+    exec.async_fence();
+    exec.block_barrier();
+  }
+
+  template <KvKind kKind, class Scores>
+  FP4PA_FN static void query_key(Exec& exec, TileStream& stream, std::uint32_t query,
+                                 const PerLane<typename Base::QueryRegisters>&, int terms, Scores& scores) {
     const auto sums = [&](Lane lane) -> auto& { return scores[lane]; };
     // Found again for every tile: descriptors of all steps would stay in registers otherwise.
-    const std::uint32_t keys = again(decoded(stream, 0));
+    const std::uint32_t keys = again(stream.tile());
     const std::uint32_t rows = again(Query::group(query, terms, exec.warp()));
     if (terms > 1) {
       multiply_keys<kKind>(exec, keys, rows, terms, 1, false, sums);
       exec.group_wait(sums);
     }
     multiply_keys<kKind>(exec, keys, rows, terms, 0, terms > 1, sums);
-    if (stream.has_next()) decode_keys(exec, stream, stream.next_tile_offset(), decoded(stream, 1));
     exec.group_wait(sums);
+    stream.pass();
   }
 
-  template <KvKind kKind, class Backend, class Stream, class Scores>
-  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, const Stream& stream, const Scores& p,
+  template <KvKind kKind, class Backend, class Scores>
+  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, TileStream& stream, const Scores& p,
                                          typename Backend::Output& output) {
     constexpr int kRaise = sm80::decodes_to_bf16(kKind) ? 0 : sm80::kProbabilityLog2;
     constexpr int kDecodedLog2 = kKind == KvKind::kNvfp4 ? sm80::kNvfp4Log2 : 0;
-    backend.set_unit(output, stream.v_global(), -kDecodedLog2 - kRaise);
-    output.order = Base::dim_order(kKind);
-
     PerLane<std::uint32_t[kTileKeys / kStep][4]> weight;
     exec.each_lane([&](Lane lane) {
       FP4PA_UNROLL
@@ -97,7 +102,11 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
             sm80::decodes_to_bf16(kKind) ? sm80::pack_bf16(first, second) : sm80::pack_f16(first * kUnit, second * kUnit);
       }
     });
-    const std::uint32_t values = again(decoded(stream, 0) + Tile::kBytes);
+    // Behind the packing, which halves the registers that P takes.
+    backend.set_unit(output, stream.v_global(), -kDecodedLog2 - kRaise);
+    output.order = Base::dim_order(kKind);
+    stream.wait();
+    const std::uint32_t values = again(stream.tile());
     const auto sums = [&](Lane lane) -> auto& { return output.value[lane]; };
     exec.group_fence();
     FP4PA_UNROLL
@@ -106,40 +115,20 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
           sums, [&](Lane lane) -> auto& { return weight[lane][s]; }, Tile::value_step(values, s), true);
     }
     exec.group_commit();
-    if (stream.has_next()) decode_values(exec, stream, stream.next_tile_offset(), decoded(stream, 1));
-    exec.async_fence();
     exec.group_wait(sums);
+    stream.pass();
   }
 
  private:
-  using Tile = OperandTile<kTileKeys, kHeadDim>;
+  using Tile = typename Ring<kConfig>::Tile;
   using Query = QueryTile<kHeadDim>;
   template <KvKind kKind>
   using Element = std::conditional_t<sm80::decodes_to_bf16(kKind), core::BF16, core::F16>;
 
+  FP4PA_FN static std::uint32_t low_halves(std::uint32_t a, std::uint32_t b) { return (a & 0xffffu) | b << 16; }
+  FP4PA_FN static std::uint32_t high_halves(std::uint32_t a, std::uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
   FP4PA_FN static std::uint32_t again(std::uint32_t offset) {
     return static_cast<std::uint32_t>(sm80::recomputed(static_cast<int>(offset)));
-  }
-  /// The decoded keys of the tile `ahead` of the current one, and its values behind them.
-  template <class Stream>
-  FP4PA_FN static std::uint32_t decoded(const Stream& stream, int ahead) {
-    const std::uint32_t first = (stream.behind_stages() + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
-    return first + static_cast<std::uint32_t>((stream.index() + ahead) % 2 * (2 * Tile::kBytes));
-  }
-  template <class Stream>
-  FP4PA_FN static void decode_keys(Exec& exec, const Stream& stream, std::uint32_t from, std::uint32_t to) {
-    const core::TileLayout layout = stream.layout();
-    sm80::TileDecoder<kConfig.k[0], Exec, kHeadDim, kTileKeys, kThreads, Tile>::run(
-        exec, from, {from + layout.k_scales, layout.k_scale_pitch}, to);
-  }
-  template <class Stream>
-  FP4PA_FN static void decode_values(Exec& exec, const Stream& stream, std::uint32_t from, std::uint32_t to) {
-    const core::TileLayout layout = stream.layout();
-    // Threads that had none of the keys come first.
-    constexpr int kChunks = kTileKeys * core::code_bytes(kConfig.v[0], kHeadDim) / core::kChunkBytes;
-    constexpr int kWorking = kChunks < kThreads ? kChunks : kThreads;
-    sm80::TileDecoder<kConfig.v[0], Exec, kHeadDim, kTileKeys, kThreads, Tile>::template run<kThreads - kWorking>(
-        exec, from + layout.v_codes, {from + layout.v_scales, layout.v_scale_pitch}, to + Tile::kBytes);
   }
 
   template <KvKind kKind, class Sums>

@@ -49,7 +49,7 @@ template <TileBackend B>
 FP4PA_FN void mask_scores(B& b, const AttentionParams& p, const RowMap& rows, KeyRange keys, typename B::Scores& scores) {
   // Rows that do not exist are computed on zeros and dropped at the store; they need no mask of their own and take row 0's.
   const auto existing = [&](std::int32_t row) { return row < rows.num_rows ? row : 0; };
-  if (p.tree_mask != nullptr) {
+  if (!kIsPlain<B> && p.tree_mask != nullptr) {
     b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
       if (key >= keys.end || !RowMask(p, rows, existing(row)).sees(key)) score = kMinusInf;
     });
@@ -80,7 +80,7 @@ FP4PA_FN void attend_segment(B& b, const AttentionParams& p, const RowMap& rows,
                              RunningState<B>& state) {
   if (range.empty()) return;
   const KeyRange clear = all_visible_keys(p, rows);
-  const bool adjusts = p.softcap_log2 > 0.0f || p.alibi_slopes != nullptr;
+  const bool adjusts = !kIsPlain<B> && (p.softcap_log2 > 0.0f || p.alibi_slopes != nullptr);
   auto stream = b.template open<S>(rows, item, range);
   while (!stream.done()) {
     const KeyRange keys = stream.keys();
@@ -119,24 +119,28 @@ FP4PA_FN void store_result(B& b, const AttentionParams& p, const RowMap& rows, R
   }
 }
 
+/// The keys of an item that any of its rows may see: keys before every row's window are not only masked but never read, since an
+/// engine may have freed their pages.
+[[nodiscard]] FP4PA_FN KeyRange keys_of(const AttentionParams& p, const RowMap& rows, const WorkItem& item) {
+  const std::int32_t first_key = first_visible_key(p, rows);
+  const std::int32_t tile_begin = item.tiles.begin * kScheduleTokens;
+  const std::int32_t tile_end = item.tiles.end * kScheduleTokens;
+  return {tile_begin > first_key ? tile_begin : first_key, tile_end < rows.kv_len ? tile_end : rows.kv_len};
+}
+
 /// One work item from its queries to its result.
 template <TileBackend B>
 FP4PA_FN void attend(B& b, const AttentionParams& p, const WorkItem& item) {
   const RowMap rows(p, item);
   RunningState<B> state{b.row_vector(kMinusInf), b.row_vector(0.0f), b.zero_output()};
 
-  // Keys before every row's window are not only masked but never read: an engine may have freed their pages.
-  const std::int32_t first_key = first_visible_key(p, rows);
-  const std::int32_t tile_begin = item.tiles.begin * kScheduleTokens;
-  const std::int32_t tile_end = item.tiles.end * kScheduleTokens;
-  const std::int32_t item_begin = tile_begin > first_key ? tile_begin : first_key;
-  const std::int32_t item_end = tile_end < rows.kv_len ? tile_end : rows.kv_len;
+  const KeyRange keys = keys_of(p, rows, item);
   if constexpr (B::kSegments == 1) {
-    attend_segment<0>(b, p, rows, item, {item_begin, item_end}, state);
+    attend_segment<0>(b, p, rows, item, keys, state);
   } else {
     const std::int32_t border = first_segment_tokens(p, rows.kv_len);
-    attend_segment<0>(b, p, rows, item, {item_begin, item_end < border ? item_end : border}, state);
-    attend_segment<1>(b, p, rows, item, {item_begin > border ? item_begin : border, item_end}, state);
+    attend_segment<0>(b, p, rows, item, {keys.begin, keys.end < border ? keys.end : border}, state);
+    attend_segment<1>(b, p, rows, item, {keys.begin > border ? keys.begin : border, keys.end}, state);
   }
 
   b.finish_rows(state.max, state.sum, state.output);

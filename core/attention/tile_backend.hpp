@@ -88,4 +88,11 @@ concept TileBackend = requires(B b, typename B::Scores& scores, typename B::Outp
   b.store_partial(item, output, crow, crow);
 };
 
+/// Whether a back end was compiled for calls without softcap, ALiBi and tree mask alone.
+template <class B>
+inline constexpr bool kIsPlain = [] {
+  if constexpr (requires { B::kPlain; }) return B::kPlain;
+  return false;
+}();
+
 }  // namespace fp4pa::core

@@ -1,4 +1,5 @@
-// X in f16 for the products that decode W: rows times a power of two, columns in the order in which W's codes are decoded.
+// X in f16 for the products that decode W: rows times a power of two, columns in the order in which W's codes are
+// decoded, which is their own or pairs them.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,14 @@ FP4PA_FN void pair_columns(const float* x, float scale, std::uint32_t (&out)[4])
   FP4PA_UNROLL
   for (int p = 0; p < 4; ++p) {
     out[p] = std::uint32_t{f32_to_f16(x[p] * scale)} | std::uint32_t{f32_to_f16(x[p + 4] * scale)} << 16;
+  }
+}
+
+/// The same with columns in their order.
+FP4PA_FN void neighbour_columns(const float* x, float scale, std::uint32_t (&out)[4]) {
+  FP4PA_UNROLL
+  for (int p = 0; p < 4; ++p) {
+    out[p] = std::uint32_t{f32_to_f16(x[2 * p] * scale)} | std::uint32_t{f32_to_f16(x[2 * p + 1] * scale)} << 16;
   }
 }
 

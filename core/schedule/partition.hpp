@@ -57,8 +57,16 @@ struct TileRange {
   [[nodiscard]] FP4PA_FN constexpr std::int32_t size() const { return end - begin; }
 };
 
+/// a / b of what is not negative, in 32 bits where it fits: a GPU divides 64 bits in hundreds of cycles.
+[[nodiscard]] FP4PA_FN constexpr std::int64_t divide(std::int64_t a, std::int64_t b) {
+  if (((a | b) >> 32) != 0) return a / b;
+  return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
+}
+
 [[nodiscard]] FP4PA_FN constexpr std::int32_t row_blocks(const SequenceShape& s, std::int32_t tile_rows) {
-  return static_cast<std::int32_t>((static_cast<std::int64_t>(s.q_len) * s.group_heads + tile_rows - 1) / tile_rows);
+  const std::int64_t rows = static_cast<std::int64_t>(s.q_len) * s.group_heads;
+  if (rows <= tile_rows) return rows > 0 ? 1 : 0;  // decode
+  return static_cast<std::int32_t>(divide(rows + tile_rows - 1, tile_rows));
 }
 
 /// Tiles of a piece of this sequence's units; 0: balanced, the cuts fall where the workers' pieces end.
@@ -70,19 +78,24 @@ struct TileRange {
 /// KV tiles that the rows of block `block` can see.
 [[nodiscard]] FP4PA_FN constexpr TileRange visible_tiles(const SequenceShape& s, std::int32_t tile_rows,
                                                          std::int32_t block) {
-  const std::int64_t first_row = static_cast<std::int64_t>(block) * tile_rows;
-  std::int64_t last_row = first_row + tile_rows - 1;
   const std::int64_t rows = static_cast<std::int64_t>(s.q_len) * s.group_heads;
-  if (last_row >= rows) last_row = rows - 1;
+  std::int32_t first_query = 0;
+  std::int32_t last_query = s.q_len - 1;
+  if (rows > tile_rows) {
+    const std::int64_t first_row = static_cast<std::int64_t>(block) * tile_rows;
+    const std::int64_t end_row = first_row + tile_rows < rows ? first_row + tile_rows : rows;
+    first_query = static_cast<std::int32_t>(divide(first_row, s.group_heads));
+    last_query = static_cast<std::int32_t>(divide(end_row - 1, s.group_heads));
+  }
   const std::int32_t offset = s.kv_len - s.q_len;  // key position of the first query; negative if keys are missing
   std::int32_t end = s.kv_len;
   if (s.ends_at_row) {
-    const std::int32_t visible = offset + static_cast<std::int32_t>(last_row / s.group_heads) + 1;
+    const std::int32_t visible = offset + last_query + 1;
     end = visible < 0 ? 0 : visible < s.kv_len ? visible : s.kv_len;
   }
   std::int32_t begin = 0;
   if (s.sliding_window > 0) {
-    const std::int32_t first = offset + static_cast<std::int32_t>(first_row / s.group_heads) + 1 - s.sliding_window;
+    const std::int32_t first = offset + first_query + 1 - s.sliding_window;
     begin = first < 0 ? 0 : first < end ? first : end;
   }
   TileRange range{begin / kScheduleTokens, (end + kScheduleTokens - 1) / kScheduleTokens};
@@ -107,13 +120,13 @@ struct SequenceCost {
   std::int64_t slots;  // partial slots under fixed splits
 };
 
-/// Cost of all units of a sequence.
-[[nodiscard]] FP4PA_FN constexpr SequenceCost sequence_cost(const SequenceShape& s, const Partition& p,
-                                                            std::int32_t num_kv_heads) {
+/// Cost of all units of a sequence, or of those of every `step`-th row block from `first` on.
+[[nodiscard]] FP4PA_FN constexpr SequenceCost sequence_cost(const SequenceShape& s, const Partition& p, std::int32_t num_kv_heads,
+                                                            std::int32_t first = 0, std::int32_t step = 1) {
   SequenceCost sum{0, 0};
   const std::int32_t blocks = row_blocks(s, p.tile_rows);
   const std::int32_t split = piece_tiles(s, p.split_tiles);
-  for (std::int32_t block = 0; block < blocks; ++block) {
+  for (std::int32_t block = first; block < blocks; block += step) {
     const std::int32_t tiles = visible_tiles(s, p.tile_rows, block).size();
     sum.cost += unit_cost(tiles, split, p.overhead_tiles);
     if (split != 0) {
@@ -126,23 +139,16 @@ struct SequenceCost {
   return sum;
 }
 
-/// a * b / c, in 32 bits where the product fits: a GPU divides 64 bits in hundreds of cycles.
-[[nodiscard]] FP4PA_FN constexpr std::int64_t multiply_divide(std::int64_t a, std::int64_t b, std::int64_t c) {
-  const std::int64_t product = a * b;
-  if (((product | c) >> 32) != 0) return product / c;
-  return static_cast<std::uint32_t>(product) / static_cast<std::uint32_t>(c);
-}
-
 /// First cost coordinate of worker `worker`; worker num_workers is the end of the line.
 [[nodiscard]] FP4PA_FN constexpr std::int64_t worker_begin(std::int64_t total, std::int32_t num_workers,
                                                            std::int32_t worker) {
   // total * worker would overflow only past 2^63 / num_workers tiles.
-  return multiply_divide(total, worker, num_workers);
+  return divide(total * worker, num_workers);
 }
 
 /// The worker whose piece holds cost coordinate x: the inverse of worker_begin.
 [[nodiscard]] FP4PA_FN constexpr std::int32_t worker_of(std::int64_t total, std::int32_t num_workers, std::int64_t x) {
-  std::int32_t w = static_cast<std::int32_t>(multiply_divide(x, num_workers, total));
+  std::int32_t w = static_cast<std::int32_t>(divide(x * num_workers, total));
   while (w + 1 < num_workers && worker_begin(total, num_workers, w + 1) <= x) ++w;
   while (w > 0 && worker_begin(total, num_workers, w) > x) --w;
   return w;

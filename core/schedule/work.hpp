@@ -66,7 +66,7 @@ class UnitCursor {
     }
     enter_sequence(low);
     while (x >= block_begin_ + unit_.cost * list_.num_kv_heads) enter_block(unit_.block + 1);
-    set_head(static_cast<std::int32_t>(multiply_divide(x - block_begin_, 1, unit_.cost)));
+    set_head(static_cast<std::int32_t>(divide(x - block_begin_, unit_.cost)));
   }
 
   [[nodiscard]] FP4PA_FN const Unit& unit() const { return unit_; }

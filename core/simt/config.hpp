@@ -24,6 +24,9 @@ struct SimtConfig {
   int tile_keys;       // keys of a tile of scores, a multiple of 32
   int stages[2];       // per segment: tiles in shared memory, the current one included; 1 only without scales
   bool decode_tiles = false;  // the block decodes each tile once, in shared memory, for all its warps; else every warp for itself
+  int producers = 0;   // warps beside those, which stage and decode tiles and multiply nothing
+  bool plain = false;  // compiled without what few calls ask for: queries of two terms, softcap, ALiBi, tree masks. Instructions that never
+                       // run still part those that do, and the cache of instructions is small
 };
 
 [[nodiscard]] FP4PA_FN constexpr bool divides_rows(const SimtConfig& c) { return c.divide == WarpsDivide::kRows; }

@@ -148,6 +148,12 @@ FP4PA_FN std::uint16_t round_to_bf16(float x) {
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::store_output(const RowMap& rows, const Output& output) const {
   if (!holds_result()) return;
+  if constexpr (requires { Shim::kQuadsHoldChunks; }) {
+    if (stores_chunks()) {
+      store_output_chunks(rows, output);
+      return;
+    }
+  }
   switch (p_.o.dtype) {
     case DType::kF32: store_output_as<float>(rows, output, [](float x) { return x; }); break;
     case DType::kF16: store_output_as<std::uint16_t>(rows, output, [](float x) { return round_to_f16<Shim>(x); }); break;
@@ -176,6 +182,55 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output_as(const RowMap& rows, const O
       }
     }
   });
+}
+
+/// Whether the output's rows are 16 bits wide and begin on 16 bytes.
+template <class Shim>
+FP4PA_FN bool SimtTileBackend<Shim>::stores_chunks() const {
+  const auto address = reinterpret_cast<std::uintptr_t>(p_.o.data) | static_cast<std::uintptr_t>(p_.o.token_stride * 2) |
+                       static_cast<std::uintptr_t>(p_.o.head_stride * 2);
+  return p_.o.dtype != DType::kF32 && address % 16 == 0;
+}
+
+/// Of shims whose four lanes 4i .. 4i + 3 hold a row's chunks of 8 dims together, two each (kQuadsHoldChunks): every lane gets the
+/// whole of every fourth chunk, in two exchanges, and stores it at once.
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::store_output_chunks(const RowMap& rows, const Output& output) const {
+  static_assert(Shim::OutputAtom::kDims == 8 && kOutputValues == 4 && kDimTiles % 4 == 0 && kRowTiles == 1);
+  const bool f16 = p_.o.dtype == DType::kF16;
+  FP4PA_UNROLL
+  for (int s = 0; s < 2; ++s) {
+    FP4PA_UNROLL
+    for (int tile = 0; tile < kDimTiles; tile += 4) {
+      PerLane<std::uint32_t> word[4];
+      exec_.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int m = 0; m < 4; ++m) {
+          const auto& x = output.value[lane][tile + m][0];
+          word[m][lane] = f16 ? Shim::pack_f16(x[2 * s], x[2 * s + 1]) : Shim::pack_bf16(x[2 * s], x[2 * s + 1]);
+        }
+      });
+      FP4PA_UNROLL
+      for (int bit = 1; bit <= 2; bit *= 2) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 2; ++i) {
+          const int low = bit == 1 ? 2 * i : i;  // a pair of words, of which a lane keeps one and gives the other away
+          PerLane<std::uint32_t> give;
+          exec_.each_lane([&](Lane lane) { give[lane] = (lane.id & bit) != 0 ? word[low][lane] : word[low + bit][lane]; });
+          const PerLane<std::uint32_t> got = exec_.shuffle_xor(give, bit);
+          exec_.each_lane([&](Lane lane) { ((lane.id & bit) != 0 ? word[low][lane] : word[low + bit][lane]) = got[lane]; });
+        }
+      }
+      exec_.each_lane([&](Lane lane) {
+        const int r = row_base() + OutputSlots::query(lane.id, 2 * s);
+        if (r >= num_rows_) return;
+        QueryChunk chunk{{word[0][lane], word[1][lane], word[2][lane], word[3][lane]}};
+        Shim::order_output_chunk(chunk.word);
+        auto* const row = static_cast<std::uint16_t*>(p_.o.data) + rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
+        *reinterpret_cast<QueryChunk*>(row + 8 * (tile + lane.id % 4)) = chunk;
+      });
+    }
+  }
 }
 
 template <class Shim>

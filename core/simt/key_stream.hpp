@@ -140,10 +140,10 @@ class KeyStreamOf {
 
   // Full tiles of pages of a power of two of tokens, see stage_runs().
   static constexpr int kRunKeys = 16;
-  // A swizzle that tells rows eight apart from each other has no part in it.
+  // A swizzle that tells rows eight apart from each other has no part in it, nor has the recent tier, whose pages are a ring.
   static constexpr bool kFarRows = requires { requires Shim::kSwizzlesFarRows; };
-  static constexpr bool kHasRuns = !kFarRows && kConfig.exact_head_dim && (!kConfig.decode_tiles || kAhead > 0) && !is_any(kKKind) &&
-                                   !is_any(kVKind) &&
+  static constexpr bool kHasRuns = S == 0 && !kFarRows && kConfig.exact_head_dim && (!kConfig.decode_tiles || kAhead > 0) &&
+                                   !is_any(kKKind) && !is_any(kVKind) &&
                                    code_bytes(kKKind, kConfig.head_dim) == code_bytes(kVKind, kConfig.head_dim) &&
                                    kThreads * code_bytes(kKKind, kConfig.head_dim) >= kChunkBytes * kChunkBytes &&
                                    kThreads * kChunkBytes <= kTileKeys * code_bytes(kKKind, kConfig.head_dim) &&
@@ -165,6 +165,8 @@ class KeyStreamOf {
   };
 
  public:
+  static constexpr std::int32_t kSegment = S;
+
   FP4PA_FN KeyStreamOf(E& exec, const Segment& segment, const WorkItem& item, KeyRange range, int head_dim,
                        std::uint32_t stages, std::uint32_t addresses)
       : exec_(exec),
@@ -310,6 +312,10 @@ class KeyStreamOf {
     if (scales_pending) store_scales(scales_, scales_slot_);
     scales_slot_ = slot;
     const KeyRange keys = walk_.tile(index);
+    if (keys.empty()) {
+      exec_.copy_commit();  // groups are counted by tile
+      return;
+    }
     if constexpr (kHasRuns) {
       if (by_runs_ && keys.end - keys.begin == kTileKeys) {
         stage_runs(index, slot);
@@ -326,10 +332,6 @@ class KeyStreamOf {
     });
     look_up_pages(index + step(), pages_);
     team_barrier();
-    if (keys.empty()) {
-      exec_.copy_commit();  // groups are counted by tile
-      return;
-    }
     exec_.each_lane([&](Lane lane) {
       copy_codes(lane, slot_offset(slot), layout().k_chunks, code_bytes(k_kind(), head_dim()) / kChunkBytes, 0);
       copy_codes(lane, slot_offset(slot) + layout().v_codes, layout().v_chunks,

@@ -57,6 +57,17 @@ template <class E>
   return head_dim % (4 * E::kLanes) == 0 && address % (4 * bytes) == 0;
 }
 
+/// Eight elements of 16 bits.
+struct alignas(16) QueryChunk {
+  std::uint32_t word[4];
+};
+/// Whether rows of 16 bits begin on chunks.
+[[nodiscard]] FP4PA_FN bool query_rows_are_chunks(const HeadTensor& q) {
+  const auto address = reinterpret_cast<std::uintptr_t>(q.data) | static_cast<std::uintptr_t>(q.token_stride * 2) |
+                       static_cast<std::uintptr_t>(q.head_stride * 2);
+  return q.dtype != DType::kF32 && address % sizeof(QueryChunk) == 0;
+}
+
 template <class E>
 FP4PA_FN void load_query_quad(E& exec, const HeadTensor& q, std::int64_t index, float (&out)[4]) {
   struct alignas(16) Floats {
@@ -104,6 +115,42 @@ FP4PA_FN void rotate_row(E& exec, std::uint32_t row, int head_dim, int block) {
   }
 }
 
+/// The same butterflies on rows in registers, in quads as load_query_quad leaves them: two distances within a lane, the others
+/// between lanes. A block is never longer than the lanes' 4 * kLanes elements.
+/// @param rows  of the kRows that exist
+template <class E, int kRows, int kQuads>
+FP4PA_FN void rotate_quads(E& exec, typename E::template PerLane<float[kRows][kQuads][4]>& x, int rows, int block) {
+  exec.each_lane([&](auto lane) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kRows * kQuads; ++i) {
+      float(&quad)[4] = x[lane][i / kQuads][i % kQuads];
+      const float sum[2] = {quad[0] + quad[1], quad[2] + quad[3]};
+      const float difference[2] = {quad[0] - quad[1], quad[2] - quad[3]};
+      quad[0] = sum[0] + sum[1];
+      quad[1] = difference[0] + difference[1];
+      quad[2] = sum[0] - sum[1];
+      quad[3] = difference[0] - difference[1];
+    }
+  });
+  FP4PA_NO_UNROLL
+  for (int distance = 4; distance < block; distance *= 2) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kRows; ++i) {
+      if (i >= rows) break;
+      FP4PA_UNROLL
+      for (int k = 0; k < 4 * kQuads; ++k) {
+        typename E::template PerLane<float> own;
+        exec.each_lane([&](auto lane) { own[lane] = x[lane][i][k / 4][k % 4]; });
+        const auto peer = exec.shuffle_xor(own, distance / 4);
+        exec.each_lane([&](auto lane) {
+          const bool upper = (lane.id & (distance / 4)) != 0;
+          x[lane][i][k / 4][k % 4] = peer[lane] + (upper ? -own[lane] : own[lane]);
+        });
+      }
+    }
+  }
+}
+
 /// One query row to f32 in shared memory, rotated but for the norm, which is returned in `factor`'s place with everything
 /// else that multiplies the row. Rows that do not exist become zeros.
 struct QueryRow {
@@ -112,8 +159,8 @@ struct QueryRow {
 };
 
 template <class E>
-FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, const RowMap& rows, int row, std::uint32_t scratch,
-                                 QueryForm form, float multiplier) {
+FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, Rotation rotation, const RowMap& rows, int row,
+                                 std::uint32_t scratch, QueryForm form, float multiplier) {
   const bool exists = row < rows.num_rows;
   const std::int64_t at = exists ? rows.token(row) * p.q.token_stride + rows.head(row) * p.q.head_stride : 0;
   exec.each_lane([&](auto lane) {
@@ -132,8 +179,8 @@ FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, const RowMap
     }
   });
   float norm = 1.0f;
-  if (p.rotation != Rotation::kNone) {
-    const int block = static_cast<int>(p.rotation);
+  if (rotation != Rotation::kNone) {
+    const int block = static_cast<int>(rotation);
     rotate_row(exec, scratch, p.head_dim, block);
     norm = hadamard_norm(block);
   }

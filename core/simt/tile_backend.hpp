@@ -65,6 +65,17 @@ template <class Shim>
   }
 }
 
+/// The stream that a backend's products read: KeyStreamOf, or a shim's own, of tiles that other warps have decoded.
+template <class Shim, std::int32_t S>
+struct StreamOf {
+  using type = KeyStreamOf<Shim, S>;
+};
+template <class Shim, std::int32_t S>
+  requires requires { typename Shim::TileStream; }
+struct StreamOf<Shim, S> {
+  using type = typename Shim::TileStream;
+};
+
 template <class Shim>
 class SimtTileBackend {
  public:
@@ -77,6 +88,7 @@ class SimtTileBackend {
 
   static constexpr SimtConfig kConfig = Shim::kConfig;
   static constexpr std::int32_t kSegments = kConfig.segments;
+  static constexpr bool kPlain = kConfig.plain;
   static constexpr std::int32_t kTileKeys = kConfig.tile_keys;
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kQueries = Shim::ScoreAtom::kQueries;
@@ -117,7 +129,7 @@ class SimtTileBackend {
   static constexpr int kResultBytes = (kOutputRegisters * E::kLanes + 2 * kWarpRows) * 4;
 
   template <std::int32_t S>
-  using Stream = KeyStreamOf<Shim, S>;
+  using Stream = typename StreamOf<Shim, S>::type;
 
   /// @param layout  shared_layout() of this launch; the same for all blocks
   FP4PA_FN SimtTileBackend(E& exec, const AttentionParams& params, const RowMap& rows, const SharedLayout& layout)
@@ -158,20 +170,21 @@ class SimtTileBackend {
     return o;
   }
 
-  template <std::int32_t S>
-  [[nodiscard]] FP4PA_FN Scores multiply_query_key(Stream<S>& stream) {
+  /// @tparam TileStream  Stream<S> of a segment
+  template <class TileStream>
+  [[nodiscard]] FP4PA_FN Scores multiply_query_key(TileStream& stream) {
     Scores scores;
     scores.first_key = stream.keys().begin;
-    with_key_kind<kConfig.k[S]>(stream.k_kind(), [&](auto kind) {
-      Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms_, scores.value);
+    with_key_kind<kConfig.k[TileStream::kSegment]>(stream.k_kind(), [&](auto kind) {
+      Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms(), scores.value);
     });
     scores.raw = true;
     return scores;
   }
 
-  template <std::int32_t S>
-  FP4PA_FN void multiply_probability_value(Stream<S>& stream, const Scores& p, Output& output) {
-    with_value_kind<kConfig.v[S]>(stream.v_kind(), [&](auto kind) {
+  template <class TileStream>
+  FP4PA_FN void multiply_probability_value(TileStream& stream, const Scores& p, Output& output) {
+    with_value_kind<kConfig.v[TileStream::kSegment]>(stream.v_kind(), [&](auto kind) {
       constexpr KvKind kKind = decltype(kind)::value;
       Shim::template probability_value<kKind>(exec_, *this, stream, p.value, output);
     });
@@ -355,6 +368,10 @@ class SimtTileBackend {
     }
   }
 
+  // What a plain instance knows when it is compiled.
+  [[nodiscard]] FP4PA_FN int terms() const { return kPlain ? 1 : terms_; }
+  [[nodiscard]] FP4PA_FN Rotation rotation() const { return kPlain ? Rotation::kNone : p_.rotation; }
+
   template <std::int32_t S>
   FP4PA_FN void load_query(const RowMap& rows, const TensorView& k, std::int32_t kv_head) {
     constexpr KvKind kFixed = kConfig.k[S];
@@ -372,16 +389,23 @@ class SimtTileBackend {
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
+    if constexpr (requires { Shim::kMovesQueryChunks; }) {
+      if (form.binade == QueryForm::kAsIs && terms() == 1 && p_.q.dtype == (form.bf16 ? DType::kBF16 : DType::kF16) &&
+          query_rows_are_chunks(p_.q)) {
+        move_query_chunks(rows, kind, magnitude * form.unit, sign < 0.0f);
+        return;
+      }
+    }
     if constexpr (kReadsQuads) {
-      if (p_.rotation == Rotation::kNone && query_rows_are_quads<E>(p_.q, p_.head_dim)) {
+      if (query_rows_are_quads<E>(p_.q, p_.head_dim)) {
         for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, magnitude, sign, r, step);
         return;
       }
     }
     FP4PA_NO_UNROLL
     for (int r = first; r < kWarpRows; r += step) {
-      const QueryRow q = load_query_row(exec_, p_, rows, row_base() + r, scratch_offset(), form, magnitude);
-      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), sign * q.to_operand, terms_);
+      const QueryRow q = load_query_row(exec_, p_, rotation(), rows, row_base() + r, scratch_offset(), form, magnitude);
+      Shim::store_query_row(exec_, kind, scratch_offset(), query_offset(), r, head_dim(), sign * q.to_operand, terms());
       exec_.each_lane([&](Lane lane) {
         if (lane.id == 0) {
           exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + r), q.factor);
@@ -391,9 +415,41 @@ class SimtTileBackend {
     }
   }
 
-  // Rows that need no rotation are read several at a time, without a detour through shared memory: an item of few keys would
-  // otherwise spend most of its time on waiting for one row after the other.
-  static constexpr int kQuadRows = 4;
+  /// Rows of 16 bits that are operands as they are: all are asked for at once, and moved in chunks of 8 dims.
+  FP4PA_FN void move_query_chunks(const RowMap& rows, KvKind kind, float factor, bool negative) {
+    constexpr int kRowChunks = kConfig.head_dim / 8;
+    constexpr int kChunks = kWarpRows * kRowChunks / E::kLanes;  // of a lane
+    static_assert(E::kLanes % kRowChunks == 0 && kWarpRows * kRowChunks % E::kLanes == 0);
+    PerLane<QueryChunk[kChunks]> x;
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kChunks; ++i) {
+        const int row = row_base() + i * (E::kLanes / kRowChunks) + lane.id / kRowChunks;
+        const std::int64_t at = rows.token(row) * p_.q.token_stride + rows.head(row) * p_.q.head_stride + lane.id % kRowChunks * 8;
+        x[lane][i] = QueryChunk{};
+        if (row < rows.num_rows) {
+          x[lane][i] = exec_.template load_global<QueryChunk>(static_cast<const std::uint16_t*>(p_.q.data) + at);
+        }
+      }
+    });
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kChunks; ++i) {
+        FP4PA_UNROLL
+        for (std::uint32_t& word : x[lane][i].word) word ^= negative ? 0x80008000u : 0u;
+        Shim::store_query_chunk(exec_, lane, kind, query_offset(), i * (E::kLanes / kRowChunks) + lane.id / kRowChunks,
+                                lane.id % kRowChunks, x[lane][i]);
+      }
+      if (lane.id < kWarpRows) {
+        exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + lane.id), factor);
+      }
+    });
+  }
+
+  // Rows of whole quads are read several at a time and rotated in registers, without a detour through shared memory: an item of
+  // few keys would otherwise spend most of its time on waiting for one row after the other.
+  static constexpr int kQuadRows =
+      divides_rows(kConfig) || kWarpRows > 4 * kConfig.warps ? 4 : (kWarpRows + kConfig.warps - 1) / kConfig.warps;
   static constexpr int kQuads = kConfig.head_dim / (4 * E::kLanes);
   static constexpr bool kReadsQuads = kQuads > 0 && requires { Shim::kStoresQuads; };
 
@@ -415,6 +471,12 @@ class SimtTileBackend {
         }
       }
     });
+    float norm = 1.0f;
+    if (rotation() != Rotation::kNone) {
+      const int block = static_cast<int>(rotation());
+      rotate_quads<E>(exec_, x, (kWarpRows - r + step - 1) / step, block);
+      norm = hadamard_norm(block);
+    }
     FP4PA_UNROLL
     for (int i = 0; i < kQuadRows; ++i) {
       if (r + i * step >= kWarpRows) break;
@@ -425,7 +487,7 @@ class SimtTileBackend {
           amax[lane] = 0;
           FP4PA_UNROLL
           for (int q = 0; q < 4 * kQuads; ++q) {
-            const std::uint32_t bits = magnitude_bits(x[lane][i][q / 4][q % 4]);
+            const std::uint32_t bits = magnitude_bits(x[lane][i][q / 4][q % 4] * norm);
             amax[lane] = bits > amax[lane] ? bits : amax[lane];
           }
         });
@@ -437,9 +499,9 @@ class SimtTileBackend {
         PerLane<float[4]> quad;
         exec_.each_lane([&](Lane lane) {
           FP4PA_UNROLL
-          for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * sign * exp2_exact(shift);
+          for (int d = 0; d < 4; ++d) quad[lane][d] = x[lane][i][q][d] * (sign * norm * exp2_exact(shift));
         });
-        Shim::store_query_quads(exec_, kind, query_offset(), r + i * step, 4 * q * E::kLanes, head_dim(), quad, terms_);
+        Shim::store_query_quads(exec_, kind, query_offset(), r + i * step, 4 * q * E::kLanes, head_dim(), quad, terms());
       }
       exec_.each_lane([&](Lane lane) {
         if (lane.id == 0) {
@@ -453,6 +515,8 @@ class SimtTileBackend {
   // epilogue.hpp
   template <class T, class Round>
   FP4PA_FN void store_output_as(const RowMap& rows, const Output& output, Round&& round) const;
+  [[nodiscard]] FP4PA_FN bool stores_chunks() const;
+  FP4PA_FN void store_output_chunks(const RowMap& rows, const Output& output) const;
   FP4PA_FN void merge_warps(RowVector& max, RowVector& sum, Output& output);
   FP4PA_FN void move_dims(Output& output, int old, int order) const;
 

@@ -75,6 +75,8 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
   return Status::kOk;
 }
+/// As the emulation says of its instances.
+bool native(std::int32_t variant) noexcept { return current.emulation->native(variant); }
 Status run(const api::RunRequest& request) noexcept {
   if (const Status s = cpu::check_lengths_and_tables(request); s != Status::kOk) return s;
   const core::AttentionParams p = api::make_params(request);
@@ -112,6 +114,7 @@ const Backend kEmulatedBackend{.name = "cuda",
                                .dense = &cpu::kDenseOps,
                                .quantize_weight = cpu::quantize_weight,
                                .linear_workspace = emulator_test::gemm_workspace,
-                               .linear = emulator_test::gemm};
+                               .linear = emulator_test::gemm,
+                               .native = emulator_test::native};
 }
 }  // namespace fp4pa

@@ -9,6 +9,7 @@
 //   serves(i, AttentionConfig)      whether an instance computes a configuration at all
 //   tile_rows(i)                    query rows of a work item
 //   layout(i, AttentionConfig)      core::SharedLayout of a launch
+//   native(i)                       whether keys enter the matrix core as they lie; without it none do
 #pragma once
 
 #include <array>
@@ -34,6 +35,7 @@ struct Emulation {
   bool (*serves)(int, const AttentionConfig&);
   int (*tile_rows)(int);
   core::SharedLayout (*layout)(int, const AttentionConfig&);
+  bool (*native)(int);
   const RunBlock* run_block;  // [instances]; null where the Exec was not compiled for the instance
 };
 
@@ -80,6 +82,10 @@ constexpr Emulation emulation_of(const char* name) {
           Instances::serves,
           Instances::tile_rows,
           Instances::layout,
+          [](int i) {
+            if constexpr (requires { Instances::native(i); }) return Instances::native(i);
+            return false;
+          },
           kRunBlock<Instances, Exec, kIndices...>.data()};
 }
 /// All instances.

@@ -14,6 +14,7 @@ struct HipInstances {
   static constexpr const core::SimtConfig& config(int i) { return hip::kInstances[i]; }
   static bool serves(int i, const AttentionConfig& c) { return hip::serves(config(i), c); }
   static int tile_rows(int i) { return hip::rows_of(config(i)); }
+  static bool native(int i) { return hip::is_native(config(i)); }
   static core::SharedLayout layout(int i, const AttentionConfig& c) {
     return hip::shared_layout_of(config(i), c, config(i).warps);
   }

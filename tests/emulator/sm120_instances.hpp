@@ -18,6 +18,7 @@ struct Sm120Instances {
   }
   static bool serves(int i, const AttentionConfig& c) { return simt::serves(config(i), c); }
   static int tile_rows(int i) { return simt::rows_of(config(i)); }
+  static bool native(int) { return true; }
   static core::SharedLayout layout(int i, const AttentionConfig& c) {
     return simt::shared_layout_of<sm120::NativeScales>(config(i), c, config(i).warps);
   }

@@ -25,7 +25,8 @@ inline Bounds bounds_of([[maybe_unused]] const AttentionConfig& config, double o
                       config.matrix_path != MatrixPath::kDecode;
   const int i = hip::select_instance(config, native);
   if (i >= 0 && hip::is_native(hip::kInstances[i])) {
-    return {std::max(o, core::divides_rows(hip::kInstances[i]) ? 4e-2 : 4e-3), 1.5e-2};
+    const core::SimtConfig& instance = hip::kInstances[i];
+    return {std::max(o, core::divides_rows(instance) && core::along_tokens(instance.v[0]) ? 4e-2 : 4e-3), 1.5e-2};
   }
 #endif
   return {o, 1e-3};

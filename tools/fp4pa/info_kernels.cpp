@@ -34,12 +34,13 @@ void print_kernels(bool json) {
   if (json) return print_json(gates);
   fmt::print("The kernels' machine code as the gates of this version have it (perf/isa_gates.json).\n"
              "loop: instructions of the inner loop, rarely taken ways through it counted as well; others: of them per matrix\n"
-             "instruction; warps: resident on a multiprocessor or compute unit; +?: and dynamic shared memory, not counted.\n");
+             "instruction; shared B and warps (resident on a multiprocessor or compute unit): of the launch that a row is made for;\n"
+             "+?: and dynamic shared memory, not counted.\n");
   for (const auto& [architecture, rows] : gates.items()) {
     Table table({architecture, "threads", "registers", "spills", "local B", "shared B", "warps", "loop", "others",
                  "matrix instructions of the inner loop", "its loads from global memory"});
     for (const auto& [name, row] : rows.items()) {
-      table.add({name, number(row.at("threads")), number(row.at("registers")), number(row.at("spill")),
+      table.add({name, number(row.value("launch_threads", row.at("threads"))), number(row.at("registers")), number(row.at("spill")),
                  number(row.at("local_bytes")), shared_bytes(row), number(row.at("occupancy_warps")),
                  number(row.at("loop_instructions")), number(row.at("others_per_matrix")), counts(row.at("matrix")),
                  counts(row.at("loop_loads"))});

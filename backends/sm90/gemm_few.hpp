@@ -1,0 +1,496 @@
+// C = X W^T with W in FP4 and up to 8 rows of X on sm_90: bounded by reading W.
+//
+// A multiprocessor's share of a large weight is hardly more than its shared memory, so that a block runs for a few microseconds, and
+// what counts is that all of its loads are under way at once and that warps never wait for one another: a block has all of
+// X and of the scales of its part of K in shared memory from the start, and each warp has a ring of stages of W of its own, 64
+// rows by 128 columns each, that it alone fills and reads.
+//
+// W is the A operand of mma.sync in f16. More than two rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and
+// E8M0 scales the sums of their 32 columns, both exactly.
+//
+// One or two rows of X leave columns of the instruction free, and they serve to keep lanes apart (kOwnSums): a lane takes 32 neighbouring codes of
+// a row, and X stands in column 2 t + i of B where lane t's codes meet row i of X, with zeros elsewhere. So a lane's sums are those
+// of its own 32 columns alone, and one multiplication of them applies the scale: no scale is ever multiplied into codes.
+// Sums of a block's warps, then of the cluster's blocks that divide K, are added
+// in the order of K.
+//
+// Back to back, the next product's blocks come in as this one's leave.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "backends/sm80/convert.hpp"
+#include "backends/sm80/exec.hpp"
+#include "backends/sm80/gemm_scale.hpp"
+#include "backends/sm90/gemm_few_params.hpp"
+#include "core/formats/scale_layout.hpp"
+#include "core/paging/plain_row.hpp"
+#include "cuda/dependency.cuh"
+#include "fp4pa/types.hpp"
+
+namespace fp4pa::sm90 {
+
+/// @tparam kOwnSums  each lane of four has sums of its own, for one or two rows of X
+template <bool kNvfp4, bool kOwnSums>
+class FewBlock {
+ public:
+  __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
+      : f_(params),
+        p_(params.gemm),
+        exec_(shared),
+        shared_(shared),
+        base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+        thread_(static_cast<int>(threadIdx.x)),
+        lane_{static_cast<int>(threadIdx.x % 32)},
+        rank_(static_cast<int>(blockIdx.x) % params.gemm.splits),
+        batch_(blockIdx.z),
+        rows_(few_rows(params.row_groups)),
+        row_group_(exec_.warp() & (params.row_groups - 1)),
+        turn_(exec_.warp() / params.row_groups),
+        turns_(kFewWarps / params.row_groups),
+        scale_pitch_(few_scale_pitch(kNvfp4, params.block_stages)),
+        x_pitch_(few_x_pitch(params.block_stages)),
+        x_at_(few_x(kNvfp4, params.row_groups, params.block_stages)) {
+    first_row_ = static_cast<int>(blockIdx.x) / p_.splits * rows_;
+    first_ = static_cast<int>(static_cast<std::int64_t>(p_.stages) * rank_ / p_.splits);
+    last_ = static_cast<int>(static_cast<std::int64_t>(p_.stages) * (rank_ + 1) / p_.splits);
+    codes_ = p_.codes + batch_ * p_.code_batch;
+    scales_ = p_.scales + batch_ * p_.scale_batch;
+  }
+
+  __device__ __forceinline__ void run() {
+    cuda::allow_dependents();
+    Cell cell = first_cell();
+    Piece x[kXAtOnce];
+    if (f_.prepared) {
+      // What came before prepared X and no more: W need not wait for it.
+      fetch_first();
+      cuda::wait_for_previous();
+      load_x(cell, x);
+    } else {
+      cuda::wait_for_previous();
+      load_x(cell, x);
+      fetch_first();
+    }
+    store_x(x);
+    while (cell.row < p_.m) {
+      load_x(cell, x);
+      store_x(x);
+    }
+    if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
+    exec_.template copy_wait<kFewRing>();
+    __syncthreads();
+
+#pragma unroll
+    for (int i = 0; i < 4 * kRowTiles; ++i) sums_[i / 4][i % 4] = 0.0f;
+    int slot = 0;
+#pragma unroll 1
+    for (int s = first_ + turn_; s < last_; s += turns_) {
+      exec_.template copy_wait<kFewRing - 1>();
+      __syncwarp();
+      if constexpr (kOwnSums) {
+        multiply_own(s - first_, slot);
+      } else {
+        multiply(s - first_, slot);
+      }
+      __syncwarp();
+      fetch(s + kFewRing * turns_, slot);
+      exec_.copy_commit();
+      slot = slot == kFewRing - 1 ? 0 : slot + 1;
+    }
+    finish();
+  }
+
+ private:
+  static constexpr int kScaleBytes = kNvfp4 ? 8 : 4;  // of a row and a stage
+  static constexpr int kXAtOnce = 8;
+  static constexpr int kRowTiles = kFewWarpRows / 16;
+  static constexpr float kUnit = 16384.0f;  // what undoes the decoded codes' power of two
+
+  __device__ __forceinline__ std::uint32_t slot_offset(int slot) const {
+    return static_cast<std::uint32_t>((exec_.warp() * kFewRing + slot) * kFewStageBytes);
+  }
+  __device__ __forceinline__ static std::uint32_t code_offset(int row, int chunk) {
+    return static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
+  }
+
+  /// Scales, and as many stages as the ring holds.
+  __device__ __forceinline__ void fetch_first() const {
+    fetch_scales();
+    exec_.copy_commit();
+#pragma unroll
+    for (int s = 0; s < kFewRing; ++s) {
+      fetch(first_ + turn_ + s * turns_, s);
+      exec_.copy_commit();
+    }
+  }
+  /// A warp's stage: a lane takes one of four chunks of every eighth row. Rows and columns past the end become zeros.
+  __device__ __forceinline__ void fetch(int stage, int slot) const {
+    if (stage >= last_) return;
+    const int row = first_row_ + row_group_ * kFewWarpRows + lane_.id / 4;
+    const std::int64_t column = std::int64_t{stage} * sm80::kCodeBytes + lane_.id % 4 * 16;
+    const std::uint8_t* from = codes_ + row * p_.row_bytes + column;
+    const std::uint32_t to = base_ + slot_offset(slot) + code_offset(lane_.id / 4, lane_.id % 4);
+    const int rows = column < p_.row_bytes ? p_.n - row : 0;
+    const bool inside = first_row_ + rows_ <= p_.n && (stage + 1) * std::int64_t{sm80::kCodeBytes} <= p_.row_bytes;
+    if (inside) {
+#pragma unroll
+      for (int i = 0; i < kFewWarpRows / 8; ++i) {
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + i * 8 * sm80::kCodeBytes), "l"(from) : "memory");
+        from += 8 * p_.row_bytes;
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kFewWarpRows / 8; ++i) {
+      asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to + i * 8 * sm80::kCodeBytes), "l"(from),
+                   "r"(8 * i < rows ? 16 : 0)
+                   : "memory");
+      from += 8 * p_.row_bytes;
+    }
+  }
+
+  /// Bytes between a word's start and that of a row's linear scales.
+  __device__ __forceinline__ int misalignment(int row) const {
+    if (p_.scale_layout == ScaleLayout::kBlocked) return 0;
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) +
+                             static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
+  }
+
+  /// All scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
+  __device__ __forceinline__ void fetch_scales() const {
+    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
+    const int from = first_ * kScaleBytes;
+    const int bytes = (last_ - first_) * kScaleBytes;
+    if (!blocked && (p_.groups | from) % 16 == 0 && reinterpret_cast<std::uintptr_t>(scales_) % 16 == 0) {
+      each_scale_piece((bytes + 15) / 16, [&](int row, int piece, std::uint32_t to) {
+        const int left = p_.groups - from - 16 * piece;
+        const std::uint8_t* const at = scales_ + std::int64_t{first_row_ + row} * p_.groups + from + 16 * piece;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to + 16 * piece), "l"(at), "r"(left > 0 ? 16 : 0)
+                     : "memory");
+      });
+      return;
+    }
+    each_scale_piece((bytes + 3) / 4 + 1, [&](int row, int piece, std::uint32_t to) {
+      const int group = from - misalignment(first_row_ + row) + 4 * piece;
+      const std::uint8_t* const at =
+          scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(first_row_ + row, group, p_.groups))
+                             : std::int64_t{first_row_ + row} * p_.groups + group);
+      const int left = p_.groups - group;
+      if (left <= 0 || left >= 4) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(base_ + to + 4 * piece), "l"(left > 0 ? at : scales_),
+                     "r"(left > 0 ? 4 : 0)
+                     : "memory");
+        return;
+      }
+      // A row's last one to three are read one by one: they may end the memory, within a word.
+      std::uint32_t word = 0;
+      for (int i = 0; i < left; ++i) word |= std::uint32_t{at[i]} << (8 * i);
+      exec_.store_shared(lane_, to + 4 * piece, word);
+    });
+  }
+  /// f(row, piece, offset of the row) for `pieces` pieces of all rows.
+  template <class F>
+  __device__ __forceinline__ void each_scale_piece(int pieces, F&& f) const {
+    const int lanes = pieces > 16 ? 32 : pieces > 8 ? 16 : pieces > 4 ? 8 : 4;
+    for (int row = thread_ / lanes; row < rows_ && first_row_ + row < p_.n; row += kFewThreads / lanes) {
+      const auto to = static_cast<std::uint32_t>(kFewScales + row * scale_pitch_);
+      for (int piece = thread_ % lanes; piece < pieces; piece += lanes) f(row, piece, to);
+    }
+  }
+
+  /// Eight columns of a row of X, and where they go.
+  struct Piece {
+    uint4 words;
+    std::uint32_t to;  // 0: nowhere
+  };
+  /// A thread's place in the block's part of X, by pieces.
+  struct Cell {
+    int row, column, first_column, columns, row_step;
+  };
+  __device__ __forceinline__ Cell first_cell() const {
+    Cell c{};
+    c.columns = (last_ - first_) * (sm80::kGemmStage / 8);
+    int lanes = kFewThreads;  // that share a row
+    while (lanes / 2 >= c.columns) lanes /= 2;
+    c.row_step = kFewThreads / lanes;
+    c.row = thread_ / lanes;
+    c.first_column = thread_ % lanes;
+    c.column = c.first_column;
+    if (c.column >= c.columns) {
+      c.column = c.first_column = c.columns;  // no piece of any row
+      c.row = p_.m;
+    }
+    return c;
+  }
+  __device__ __forceinline__ void load_x(Cell& c, Piece (&x)[kXAtOnce]) const {
+#pragma unroll
+    for (int i = 0; i < kXAtOnce; ++i) {
+      x[i].to = 0;
+      if (c.row >= p_.m) continue;
+      x[i].to = static_cast<std::uint32_t>(x_at_ + c.row * x_pitch_ + c.column * 16);
+      const int column = first_ * sm80::kGemmStage + c.column * 8;
+      x[i].words = make_uint4(0, 0, 0, 0);
+      if (column < p_.x_cols) x[i].words = *reinterpret_cast<const uint4*>(p_.x + (batch_ * p_.m + c.row) * p_.x_row + column);
+      c.column += kFewThreads;
+      if (c.column >= c.columns) {
+        c.column = c.first_column;
+        c.row += c.row_step;
+      }
+    }
+  }
+  __device__ __forceinline__ void store_x(const Piece (&x)[kXAtOnce]) const {
+#pragma unroll
+    for (int i = 0; i < kXAtOnce; ++i) {
+      if (x[i].to == 0) continue;
+      uint4 w = x[i].words;
+      if (!f_.prepared) {
+        w = make_uint4(__byte_perm(x[i].words.x, x[i].words.z, 0x5410), __byte_perm(x[i].words.x, x[i].words.z, 0x7632),
+                       __byte_perm(x[i].words.y, x[i].words.w, 0x5410), __byte_perm(x[i].words.y, x[i].words.w, 0x7632));
+      }
+      exec_.store_shared(lane_, x[i].to, w);
+    }
+  }
+
+  /// 64 bytes behind X.
+  __device__ __forceinline__ std::uint32_t zeros() const { return static_cast<std::uint32_t>(x_at_ + p_.m * x_pitch_); }
+
+  /// multiply() with sums of each lane's own. Lane t of a row takes chunk t of its codes, which is a group of MXFP4 and two of NVFP4.
+  __device__ __forceinline__ void multiply_own(int stage, int slot) {
+    constexpr int kGroups = kNvfp4 ? 2 : 1;
+    const int g = lane_.id / 4;
+    const int t = lane_.id % 4;
+    std::uint32_t x[4][4];
+    // A row that X does not have is the other one's copy: its products are nobody's.
+    const int x_row = g % 2 < p_.m ? g % 2 : 0;
+    const std::uint32_t at =
+        g / 2 == t ? static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 64 * t) : zeros();
+#pragma unroll
+    for (int w = 0; w < 4; ++w) exec_.load_shared_16(lane_, at + 16 * w, x[w]);
+    const int first = row_group_ * kFewWarpRows + g;
+    const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
+    std::uint32_t scales = static_cast<std::uint32_t>(kFewScales + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
+    const std::uint32_t codes = slot_offset(slot) + code_offset(g, t);
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      float scale[2][kGroups];
+      std::uint32_t words[2][4];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        exec_.load_shared_16(lane_, codes + static_cast<std::uint32_t>((16 * tile + 8 * r) * sm80::kCodeBytes), words[r]);
+        if constexpr (kNvfp4) {
+          const std::uint32_t both = sm80::e4m3_to_f16(exec_.template load_shared<std::uint16_t>(lane_, scales) & 0x7f7fu);
+          const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&both));
+          scale[r][0] = values.x;
+          scale[r][1] = values.y;
+        } else {
+          scale[r][0] = sm80::e8m0_exact(exec_.template load_shared<std::uint8_t>(lane_, scales), 0);
+        }
+        scales += 8 * scale_pitch_;
+      }
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        float part[4] = {};
+#pragma unroll
+        for (int w = group * (4 / kGroups); w < (group + 1) * (4 / kGroups); ++w) {
+          std::uint32_t pair[2][4];
+          sm80::e2m1_to_f16(words[0][w], pair[0]);
+          sm80::e2m1_to_f16(words[1][w], pair[1]);
+#pragma unroll
+          for (int step = 0; step < 2; ++step) {
+            const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
+            const std::uint32_t b[2] = {x[w][2 * step], x[w][2 * step + 1]};
+            sm80::MmaM16N8K16Instruction<core::F16>::mma(part, a, b, part);
+          }
+        }
+#pragma unroll
+        for (int v = 0; v < 4; ++v) sums_[tile][v] = fmaf(scale[v / 2][group], part[v], sums_[tile][v]);
+      }
+    }
+  }
+
+  /// @param stage  of the block
+  __device__ __forceinline__ void multiply(int stage, int slot) {
+    const int g = lane_.id / 4;
+    const int t = lane_.id % 4;
+    const std::uint32_t codes = slot_offset(slot) + code_offset(lane_.id, 0);
+    // Rows that X does not have are some row's copy: their products are nobody's.
+    const int x_row = g < p_.m ? g : p_.m - 1;
+    const auto columns = static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 16 * t);
+    std::uint32_t scale[2 * kRowTiles][2];  // of rows g + 8 o: for sums as they are, else f16 of chunks 0 2 and 1 3
+    const int shift = 8 * misalignment(first_row_ + row_group_ * kFewWarpRows + g);  // of its rows 8, 16, ... further too
+#pragma unroll
+    for (int o = 0; o < 2 * kRowTiles; ++o) {
+      load_scales(static_cast<std::uint32_t>(kFewScales + (row_group_ * kFewWarpRows + 8 * o + g) * scale_pitch_ + stage * kScaleBytes),
+                  shift, t, scale[o]);
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < 4; ++chunk) {
+      std::uint32_t x[4];
+      exec_.load_shared_16(lane_, columns + 64 * chunk, x);
+#pragma unroll
+      for (int pair = 0; pair < kRowTiles / 2; ++pair) {
+        sm80::WarpExec::PerLane<std::uint32_t[4]> words;
+        exec_.template load_matrix<false>(
+            [&](sm80::WarpExec::Lane) {
+              return (codes ^ static_cast<std::uint32_t>(16 * chunk)) + static_cast<std::uint32_t>(32 * sm80::kCodeBytes * pair);
+            },
+            [&](sm80::WarpExec::Lane lane) -> auto& { return words[lane]; });
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int tile = 2 * pair + half;
+          multiply_tile(words.value[2 * half], words.value[2 * half + 1], scale[2 * tile], scale[2 * tile + 1], chunk, x, sums_[tile]);
+        }
+      }
+    }
+  }
+
+  /// Sixteen rows of W by 32 columns: a lane's eight codes of its two rows.
+  __device__ __forceinline__ static void multiply_tile(std::uint32_t low, std::uint32_t high, const std::uint32_t (&low_scale)[2],
+                                                       const std::uint32_t (&high_scale)[2], int chunk,
+                                                       const std::uint32_t (&x)[4], float (&sums)[4]) {
+    std::uint32_t pair[2][4];
+    sm80::e2m1_to_f16(low, pair[0]);
+    sm80::e2m1_to_f16(high, pair[1]);
+    if constexpr (kNvfp4) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const std::uint32_t both = (i < 4 ? low_scale : high_scale)[chunk % 2];
+        pair[i / 4][i % 4] = sm80::multiply_f16(pair[i / 4][i % 4], __byte_perm(both, 0, chunk < 2 ? 0x1010 : 0x3232));
+      }
+    }
+    float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
+      const std::uint32_t b[2] = {x[2 * step], x[2 * step + 1]};
+      float(&sum)[4] = kNvfp4 ? sums : part;
+      sm80::MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
+    }
+    if constexpr (!kNvfp4) {
+      const float factor[2] = {sm80::e8m0_exact(low_scale[0], chunk), sm80::e8m0_exact(high_scale[0], chunk)};
+#pragma unroll
+      for (int v = 0; v < 4; ++v) sums[v] = fmaf(factor[v / 2], part[v], sums[v]);
+    }
+  }
+
+  /// A row's scales of a stage, as a lane uses them: its eight codes of each of the four chunks have one scale.
+  /// @param shift  bits, 8 * misalignment of the row
+  __device__ __forceinline__ void load_scales(std::uint32_t at, int shift, int t, std::uint32_t (&out)[2]) const {
+    std::uint32_t words[2];
+#pragma unroll
+    for (int w = 0; w < kScaleBytes / 4; ++w) words[w] = exec_.template load_shared<std::uint32_t>(lane_, at + 4 * w);
+    if (shift != 0) {
+      const auto behind = exec_.template load_shared<std::uint32_t>(lane_, at + kScaleBytes);
+      if constexpr (kNvfp4) {
+        words[0] = __funnelshift_r(words[0], words[1], shift);
+        words[1] = __funnelshift_r(words[1], behind, shift);
+      } else {
+        words[0] = __funnelshift_r(words[0], behind, shift);
+      }
+    }
+    if constexpr (kNvfp4) {
+      // Two scales a chunk: lanes 0 and 1 of a row take the first, 2 and 3 the second.
+      const std::uint32_t mine = __byte_perm(words[0], words[1], t < 2 ? 0x6240 : 0x7351) & 0x7f7f7f7fu;
+      out[0] = sm80::e4m3_to_f16(mine);
+      out[1] = sm80::e4m3_to_f16(mine >> 16);
+    } else {
+      out[0] = words[0];
+      out[1] = 0;
+    }
+  }
+
+  /// Sums of all warps to shared memory, across the cluster, and out.
+  __device__ __forceinline__ void finish() const {
+    exec_.template copy_wait<0>();
+    __syncthreads();
+    auto* const sums = reinterpret_cast<float*>(shared_);
+    const int pitch = few_sum_pitch(f_.row_groups);
+    const int g = lane_.id / 4;
+    const int t = lane_.id % 4;
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (int v = 0; v < 4; ++v) {
+        const int column = kOwnSums ? v % 2 : 2 * t + v % 2;
+        const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (v / 2);
+        float sum = sums_[tile][v];
+        if constexpr (kOwnSums) {
+          sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+          sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        }
+        if (column < p_.m && (!kOwnSums || t == v)) sums[(turn_ * p_.m + column) * pitch + row] = sum;
+      }
+    }
+    __syncthreads();
+    const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
+    const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
+    const int row = thread_ & (rows_ - 1);
+    const int first_x = thread_ / rows_;  // rows of X are as many threads' turns
+    const int x_step = kFewThreads / rows_;
+    if (p_.splits > 1) {
+      for (int i = first_x; i < p_.m; i += x_step) sums[i * pitch + row] = of_all_turns(sums, i * pitch + row, pitch);
+      cluster_barrier();
+    }
+    float bias = 0.0f;
+    if (p_.bias != nullptr && first_row_ + row < p_.n) {
+      core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, first_row_ + row), p_.bias_dtype, 1, &bias);
+    }
+    const int turn = x_step * rank_ + first_x;
+    for (int i = turn; i < p_.m; i += x_step * p_.splits) {
+      float sum;
+      if (p_.splits > 1) {
+        float part[sm80::kGemmMaxSplits];  // all on their way before the first is needed
+#pragma unroll
+        for (int r = 0; r < sm80::kGemmMaxSplits; ++r) part[r] = r < p_.splits ? sum_of(r, i * pitch + row) : 0.0f;
+        sum = part[0];
+#pragma unroll
+        for (int r = 1; r < sm80::kGemmMaxSplits; ++r) sum += part[r];
+      } else {
+        sum = of_all_turns(sums, i * pitch + row, pitch);
+      }
+      if (first_row_ + row >= p_.n) continue;
+      const std::int64_t x_row = batch_ * p_.m + i;
+      const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
+      const float value = sum * kUnit * inverse * w_global * x_global + bias;
+      core::store_plain_row(&value, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, x_row * p_.n + first_row_ + row));
+    }
+    if (p_.splits > 1) cluster_barrier();  // nobody leaves while its sums are being read
+  }
+  __device__ __forceinline__ float of_all_turns(const float* sums, int at, int pitch) const {
+    float sum = sums[at];
+    for (int turn = 1; turn < turns_; ++turn) sum += sums[at + turn * p_.m * pitch];
+    return sum;
+  }
+
+  __device__ __forceinline__ static void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+  }
+  /// Float `index` of the sums of the cluster's block r.
+  __device__ __forceinline__ float sum_of(int r, int index) const {
+    std::uint32_t there;
+    float value;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(base_ + 4u * static_cast<std::uint32_t>(index)), "r"(r));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there) : "memory");
+    return value;
+  }
+
+  const FewParams& f_;
+  const sm80::GemmParams& p_;
+  sm80::WarpExec exec_;
+  std::uint8_t* shared_;
+  std::uint32_t base_;
+  int thread_;
+  sm80::WarpExec::Lane lane_;
+  int rank_;
+  std::int64_t batch_;
+  int rows_, row_group_, turn_, turns_, scale_pitch_, x_pitch_, x_at_;
+  int first_row_, first_, last_;  // stages
+  const std::uint8_t* codes_;
+  const std::uint8_t* scales_;
+  float sums_[kRowTiles][4];
+};
+
+}  // namespace fp4pa::sm90

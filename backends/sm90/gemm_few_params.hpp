@@ -1,0 +1,50 @@
+// What the matrix product for few rows of X is given on sm_90, and the sizes that its launching side must know. No device code.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/gemm_params.hpp"
+#include "core/macros.hpp"
+
+namespace fp4pa::sm90 {
+
+inline constexpr int kFewWarps = 16;
+inline constexpr int kFewThreads = 32 * kFewWarps;
+inline constexpr int kFewWarpRows = 64;  // of W
+inline constexpr int kFewRing = 2;       // stages of a warp
+inline constexpr int kFewStageBytes = kFewWarpRows * sm80::kCodeBytes;
+inline constexpr int kFewMostX = 8;        // rows of X
+inline constexpr int kFewMostRowGroups = 8;
+
+/// A block's warps: `row_groups` of them side by side, each with 64 rows of W, and as many groups of these as there are warps for,
+/// which take turns at the stages of K. More row groups: X is read by fewer blocks.
+struct FewParams {
+  sm80::GemmParams gemm;
+  std::int32_t row_groups;    // 1, 2, 4 or 8
+  std::int32_t block_stages;  // most stages that a block has
+  bool prepared;              // X, by the kernel just before; its columns are paired
+};
+
+[[nodiscard]] FP4PA_FN constexpr int few_rows(int row_groups) { return row_groups * kFewWarpRows; }
+/// Bytes from row to row of a block's scales: an odd number of 16-byte pieces, so that eight rows lie in different banks, with room for a word
+/// that linear scales share with the row before.
+[[nodiscard]] FP4PA_FN constexpr int few_scale_pitch(bool nvfp4, int stages) {
+  return ((stages * (nvfp4 ? 8 : 4) + 4 + 15) / 16 | 1) * 16;
+}
+/// Bytes from row to row of a block's X; even and odd rows lie in different halves of the banks.
+[[nodiscard]] FP4PA_FN constexpr int few_x_pitch(int stages) { return stages * sm80::kGemmStage * 2 + 64; }
+/// Floats; puts a lane group's sums into different banks.
+[[nodiscard]] FP4PA_FN constexpr int few_sum_pitch(int row_groups) { return few_rows(row_groups) + 4; }
+
+inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // where they begin: behind the rings
+[[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages) {
+  return kFewScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
+}
+[[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
+  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages) + 64;  // zeros
+}
+// Sums take the rings' place: of all rows, X's eights and groups of warps.
+static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewScales);
+static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewScales);
+
+}  // namespace fp4pa::sm90

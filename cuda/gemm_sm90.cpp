@@ -1,0 +1,192 @@
+#include "cuda/gemm_sm90.hpp"
+
+#include <cuda.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "api/error.hpp"
+#include "backends/sm90/operand_tile.hpp"
+#include "core/gemm/weight.hpp"
+
+namespace fp4pa::cuda {
+namespace {
+
+[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+[[nodiscard]] cudaLaunchConfig_t launch_config(const Sm90Division& d, std::int64_t batch, cudaStream_t stream,
+                                               cudaLaunchAttribute (&attributes)[2]) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(std::int64_t{d.row_tiles} * d.m_tiles * d.splits), 1, static_cast<unsigned>(batch));
+  config.blockDim = dim3(static_cast<unsigned>(d.threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(d.shared_bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  if (d.splits > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(d.splits), 1, 1};
+  }
+  return config;
+}
+
+/// Clusters of `splits` blocks that run at once, a block a multiprocessor: fewer than the multiprocessors would give, since a cluster
+/// stays within a GPC. Asked once for each device, of one kernel with all of the shared memory.
+[[nodiscard]] int resident_clusters(int splits, const DeviceProperties& device) {
+  if (splits == 1) return device.multiprocessors;
+  static std::atomic<int> known[kMaxDevices][sm80::kGemmMaxSplits + 1];
+  std::atomic<int>* const slot = device.device < kMaxDevices ? &known[device.device][splits] : nullptr;
+  if (slot != nullptr && slot->load() > 0) return slot->load();
+  Sm90Division d{};
+  d.function = gemm_few_function(false, 1);
+  d.row_tiles = d.m_tiles = 1;
+  d.splits = splits;
+  d.threads = sm90::kFewThreads;
+  d.shared_bytes = device.shared_bytes;
+  cudaLaunchAttribute attributes[2];
+  const cudaLaunchConfig_t config = launch_config(d, 1, nullptr, attributes);
+  int clusters = 0;
+  if (cudaFuncSetAttribute(d.function, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes) != cudaSuccess ||
+      cudaOccupancyMaxActiveClusters(&clusters, d.function, &config) != cudaSuccess) {
+    cudaGetLastError();  // not to be found by the user's next check
+    return 0;
+  }
+  if (slot != nullptr) slot->store(clusters);
+  return clusters;
+}
+
+/// The division of least cost, which is that of a block in any unit, times how often the device is filled with blocks.
+struct Cheapest {
+  const DeviceProperties& device;
+  std::int64_t batch;
+  Sm90Division best{};
+  double least = 0;
+
+  void consider(const Sm90Division& d, double block) {
+    const int clusters = resident_clusters(d.splits, device);
+    if (clusters == 0) return;
+    const double cost = static_cast<double>(ceil_div(std::int64_t{d.row_tiles} * d.m_tiles * batch, clusters)) * block;
+    if (best.function == nullptr || cost < least) {
+      least = cost;
+      best = d;
+    }
+  }
+};
+
+/// In turns of a block at its stages.
+void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
+  constexpr double kFixed = 1.5;          // filling the rings and writing out
+  constexpr double kCluster = 0.3;        // meeting, twice
+  constexpr double kStageOfX = 1.0 / 48;  // bringing in 128 columns of a row
+  d.function = gemm_few_function(nvfp4, a.m);
+  d.few = true;
+  d.x_rows = static_cast<std::int32_t>(a.m);
+  d.m_tiles = 1;
+  d.threads = sm90::kFewThreads;
+  for (d.row_groups = 1; d.row_groups <= sm90::kFewMostRowGroups; d.row_groups *= 2) {
+    d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::few_rows(d.row_groups)));
+    for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
+      d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
+      d.shared_bytes = sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
+      if (d.shared_bytes > cheapest.device.shared_bytes) continue;
+      const auto turns = static_cast<double>(ceil_div(d.block_stages, sm90::kFewWarps / d.row_groups));
+      cheapest.consider(d, turns + kFixed + (d.splits > 1 ? kCluster : 0) + kStageOfX * d.x_rows * d.block_stages / 16);
+    }
+  }
+}
+
+/// In cycles.
+void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
+  constexpr double kFixed = 5000;
+  constexpr struct {
+    int x_rows, groups;
+    double stage;
+  } kShapes[] = {{64, 2, 800}, {64, 3, 1150}, {128, 3, 1750}};
+  for (const auto& shape : kShapes) {
+    d.x_rows = shape.x_rows;
+    d.row_groups = shape.groups;
+    d.threads = 128 * shape.groups;
+    d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::many_rows(shape.groups)));
+    d.function = gemm_many_function(nvfp4, d.x_rows, d.row_groups);
+    d.shared_bytes = sm90::many_shared_bytes(d.x_rows, d.row_groups);
+    if (d.shared_bytes > cheapest.device.shared_bytes) continue;
+    d.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, d.x_rows));
+    for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
+      d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
+      cheapest.consider(d, d.block_stages * shape.stage + kFixed + (d.splits > 1 ? 1000 + 16.0 * d.x_rows : 0));
+    }
+  }
+}
+
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+/// The driver's function, found without linking to the driver; null if it has none.
+[[nodiscard]] EncodeTiled encode_tiled() noexcept {
+  static const EncodeTiled function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
+    return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled>(found) : nullptr;
+  }();
+  return function;
+}
+
+/// A matrix in boxes, as gemm_many is given it.
+[[nodiscard]] bool describe(CUtensorMapDataType type, CUtensorMapSwizzle swizzle, const void* data, std::int64_t columns, std::int64_t rows,
+                            std::int64_t row_bytes, int box_columns, int box_rows, sm90::TensorMap* out) noexcept {
+  static_assert(sizeof(CUtensorMap) == sizeof *out && alignof(CUtensorMap) <= alignof(sm90::TensorMap));
+  const cuuint64_t size[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const auto pitch = static_cast<cuuint64_t>(row_bytes);
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t step[2] = {1, 1};
+  return encode_tiled()(reinterpret_cast<CUtensorMap*>(out), type, 2, const_cast<void*>(data), size, &pitch, box, step,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Division* out) noexcept {
+  *out = {};
+  const bool nvfp4 = a.weight.format == BlockFormat::kNvfp4;
+  const core::WeightLayout layout{a.weight.format, a.weight.scale_layout, a.weight.rows, a.weight.cols};
+  // The kernels of sm_80 are faster with 9 to 16 rows of X, and after the kernel that quantises a few.
+  const bool theirs = a.m <= 16 && (a.m > sm90::kFewMostX || a.activations == ActivationForm::kFp4);
+  if (device.compute_capability != 90 || layout.code_row_bytes() % 16 != 0 || theirs) return Status::kOk;
+  Sm90Division d{};
+  d.stages = static_cast<std::int32_t>(ceil_div(a.weight.cols, sm80::kGemmStage));
+  Cheapest cheapest{device, a.batch};
+  if (a.m <= sm90::kFewMostX) {
+    consider_few(a, nvfp4, d, cheapest);
+  } else if (encode_tiled() != nullptr && a.batch * std::max(a.m, a.weight.rows) < (std::int64_t{1} << 31)) {
+    // Rows of all products are counted in 32 bits.
+    consider_many(a, nvfp4, d, cheapest);
+  }
+  *out = cheapest.best;
+  if (out->function == nullptr) return Status::kOk;
+  return check(cudaFuncSetAttribute(out->function, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes),
+               "asking for shared memory");
+}
+
+Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool prepared, std::int64_t batch, cudaStream_t stream) noexcept {
+  cudaLaunchAttribute attributes[2];
+  const cudaLaunchConfig_t config = launch_config(d, batch, stream, attributes);
+  sm80::GemmParams gemm = params;
+  gemm.stages = d.stages;
+  gemm.splits = d.splits;
+  gemm.row_tiles = d.row_tiles;
+  sm90::FewParams few{gemm, d.row_groups, d.block_stages, prepared};
+  sm90::ManyParams many{{}, {}, gemm, prepared};
+  if (!d.few && (!describe(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m,
+                           gemm.x_row * 2, sm90::kPanelDims, d.x_rows, &many.x) ||
+                 !describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,
+                           gemm.code_batch == 0 ? gemm.n : batch * gemm.n, gemm.row_bytes, sm80::kCodeBytes,
+                           sm90::many_rows(d.row_groups), &many.w))) {
+    return api::fail(Status::kDeviceError, "describing an operand of %d rows of x to the copy engine: the driver refused", gemm.m);
+  }
+  void* arguments[] = {d.few ? static_cast<void*>(&few) : &many};
+  return check(cudaLaunchKernelExC(&config, d.function, arguments), "launching the matrix product");
+}
+
+}  // namespace fp4pa::cuda

@@ -1,0 +1,37 @@
+// The matrix product's kernels of sm_90a: for few rows of X one per format, for many one per format and rows of a block.
+#include "backends/sm90/gemm_few.hpp"
+#include "backends/sm90/gemm_many.hpp"
+#include "cuda/gemm_sm90.hpp"
+
+namespace fp4pa::cuda {
+namespace {
+
+template <bool kNvfp4, bool kOwnSums>
+__global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_few(const __grid_constant__ sm90::FewParams params) {
+  extern __shared__ __align__(1024) std::uint8_t shared[];
+  sm90::FewBlock<kNvfp4, kOwnSums>(params, shared).run();
+}
+template <bool kNvfp4, int kXRows, int kGroups>
+__global__ void __launch_bounds__(128 * kGroups, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
+  extern __shared__ __align__(1024) std::uint8_t shared[];
+  sm90::ManyBlock<kNvfp4, kXRows, kGroups>(params, shared).run();
+}
+
+}  // namespace
+
+template <bool kNvfp4>
+static const void* few_function(std::int64_t m) {
+  return m <= 2 ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, true>) : reinterpret_cast<const void*>(&gemm_few<kNvfp4, false>);
+}
+const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept { return nvfp4 ? few_function<true>(m) : few_function<false>(m); }
+
+template <bool kNvfp4>
+static const void* many_function(int x_rows, int groups) {
+  if (x_rows == 128) return reinterpret_cast<const void*>(&gemm_many<kNvfp4, 128, 3>);
+  return groups == 2 ? reinterpret_cast<const void*>(&gemm_many<kNvfp4, 64, 2>) : reinterpret_cast<const void*>(&gemm_many<kNvfp4, 64, 3>);
+}
+const void* gemm_many_function(bool nvfp4, int x_rows, int groups) noexcept {
+  return nvfp4 ? many_function<true>(x_rows, groups) : many_function<false>(x_rows, groups);
+}
+
+}  // namespace fp4pa::cuda
