@@ -60,7 +60,17 @@ FP4PA_DEVICE inline void sync_block() {
   return static_cast<std::uint32_t>(__builtin_amdgcn_ds_bpermute(4 * (lane ^ mask), static_cast<int>(value)));
 }
 
+/// Kept from the compiler's sight: it would otherwise round a product and its conversion to f16 in one step (v_fma_mixlo_f16), which is
+/// not what every other device does.
+[[nodiscard]] FP4PA_DEVICE inline float rounded(float x) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  asm("" : "+v"(x));
+#endif
+  return x;
+}
 [[nodiscard]] FP4PA_DEVICE inline std::uint32_t pack_f16(float low, float high) {
+  low = rounded(low);
+  high = rounded(high);
   return std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<_Float16>(low))} |
          std::uint32_t{std::bit_cast<std::uint16_t>(static_cast<_Float16>(high))} << 16;
 }

@@ -447,6 +447,20 @@ std::unordered_map<std::string, Handler> make() {
          }
          store(w, i, a);
        }},
+      {"v_pk_lshlrev_b16",
+       [](Wave& w, const Instruction& i) {
+         if (i.op_sel != 0) refuse(i, "op_sel");
+         Lanes n, b;
+         fetch(w, i, 1, n);
+         fetch(w, i, 2, b);
+         for (int l = 0; l < kLanes; ++l) {
+           const auto half = [](u32 x, bool high) { return high ? x >> 16 : x & 0xffffu; };
+           const u32 low = half(b[l], false) << (half(n[l], false) & 15u) & 0xffffu;
+           const u32 high = half(b[l], (i.op_sel_hi & 2) != 0) << (half(n[l], (i.op_sel_hi & 1) != 0) & 15u) & 0xffffu;
+           b[l] = low | high << 16;
+         }
+         store(w, i, b);
+       }},
       {"v_cvt_pk_f16_f32", pack([](float x) { return to_half(x); })},
       {"v_cvt_pk_bf16_f32", pack([](float x) { return to_bfloat(x); })},
       {"v_cvt_pk_fp8_f32",
