@@ -452,12 +452,6 @@ def gemm_name(function):
     found = re.search(r"11gemm_nativeILb([01])ELi(\d+)E", function)  # cuda/gemm_native.cu
     if found:
         return f"gemm_native({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 * int(found[2])})"
-    found = re.search(r"8gemm_fewILb([01])E", function)  # cuda/gemm_sm90.cu
-    if found:
-        return f"gemm_few({('Mxfp4', 'Nvfp4')[int(found[1])]})"
-    found = re.search(r"9gemm_manyILb([01])ELi(\d+)ELi(\d+)E", function)
-    if found:
-        return f"gemm_many({('Mxfp4', 'Nvfp4')[int(found[1])]}, {found[2]}, {found[3]})"
     found = re.search(r"4gemmILNS\w*8GemmPathE(\d)ELi(\d+)E", function)  # hip/gemm.hip
     if found:
         return f"{('gemm_native(Mxfp4', 'gemm(Mxfp4', 'gemm(Nvfp4')[int(found[1])]}, {16 * int(found[2])})"

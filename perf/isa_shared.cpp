@@ -122,16 +122,18 @@ void sm80_products(Object& gemm, const char* architecture) {
   }
 }
 
-/// On few rows the launch divides K and W as fits best; here eight rows of X, eight groups of W's rows and eight stages a block.
+/// On few rows the launch divides K and W as fits best; here all rows of X that a kernel takes, eight groups of W's rows and eight stages a block.
 void sm90_products(Object& gemm) {
   gemm.member("sm_90a");
   std::printf("{");
   Object kernels("  ", '}');
   for (const bool nvfp4 : {false, true}) {
     const std::string format = nvfp4 ? "(Nvfp4" : "(Mxfp4";
-    kernels.kernel("gemm_few" + format + ")", sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, sm90::kFewMostX), 0);
+    for (const int most : {sm90::kFewMostX, 2}) {
+      kernels.kernel("gemm_few" + format + ", " + std::to_string(most) + ")", sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, most), 0);
+    }
     for (const auto& [x_rows, groups] : {std::pair{64, 2}, {64, 3}, {128, 3}}) {
-      kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + ", " + std::to_string(groups) + ")", 128 * groups,
+      kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + ", " + std::to_string(sm90::many_rows(groups)) + ")", 128 * groups,
                      sm90::many_shared_bytes(x_rows, groups), 0);
     }
   }
