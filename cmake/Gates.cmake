@@ -1,5 +1,5 @@
-# The test "isa_gates": the machine code of the kernels in this build against perf/isa_gates.json. Skipped where the
-# tools that read it are missing.
+# What perf/isa_gates.py needs of a build beside its objects, and the test "isa_gates": the machine code of the kernels in this build
+# against perf/isa_gates.json. Skipped where the tools that read it are missing.
 if(NOT FP4PA_BUILD_CUDA AND NOT FP4PA_BUILD_HIP)
   return()
 endif()
@@ -12,6 +12,9 @@ add_custom_command(OUTPUT "${PROJECT_BINARY_DIR}/isa_shared.json"
   DEPENDS fp4pa_isa_shared COMMENT "Shared memory of the kernels' launches" VERBATIM)
 add_custom_target(fp4pa_isa_launches ALL DEPENDS "${PROJECT_BINARY_DIR}/isa_shared.json")
 
+if(NOT FP4PA_TESTS)
+  return()
+endif()
 find_package(Python3 COMPONENTS Interpreter QUIET)
 if(NOT Python3_Interpreter_FOUND)
   return()
