@@ -62,7 +62,8 @@ TEST_CASE("mutants, gfx950: a missing warp barrier or wait is found") {
     const auto tally = emulator_test::leave_out_each<Mutant>(what, kind, 1, [](Fault fault) { return run(fault); });
     CHECK(tally.size() >= 2);
     // The wait in open() is idle, see test_mutations.cpp. So is the barrier before a tile's addresses are written, in an instance of one
-    // segment: its last readers copied, and a tile has been waited for since. Where dims are reordered in the same scratch it is not.
+    // segment: its last readers copied, and a tile has been waited for since. It is for dims that are reordered in the same scratch, which
+    // this instance never does.
     CHECK(emulator_test::never_found(tally) <= 1);
   }
 }

@@ -283,6 +283,23 @@ constexpr Handler pack(F) {
   return two([](u32 a, u32 b) { return u32{F{}(as_float(a))} | u32{F{}(as_float(b))} << 16; });
 }
 
+/// F of the two halves of words for themselves; op_sel_hi says which halves of the sources make the upper one.
+template <class F>
+constexpr Handler packed_halves(F) {
+  return [](Wave& w, const Instruction& i) {
+    if (i.op_sel != 0) refuse(i, "op_sel");
+    Lanes a, b;
+    fetch(w, i, 1, a);
+    fetch(w, i, 2, b);
+    for (int l = 0; l < kLanes; ++l) {
+      const u32 low = F{}(a[l] & 0xffffu, b[l] & 0xffffu);
+      const u32 high = F{}((i.op_sel_hi & 1) != 0 ? a[l] >> 16 : a[l] & 0xffffu, (i.op_sel_hi & 2) != 0 ? b[l] >> 16 : b[l] & 0xffffu);
+      a[l] = low | high << 16;
+    }
+    store(w, i, a);
+  };
+}
+
 std::unordered_map<std::string, Handler> make() {
   std::unordered_map<std::string, Handler> t = {
       {"v_nop", [](Wave&, const Instruction&) {}},
@@ -433,34 +450,10 @@ std::unordered_map<std::string, Handler> make() {
          }
          store64(w, i, a);
        }},
-      {"v_pk_mul_f16",
-       [](Wave& w, const Instruction& i) {
-         if (i.op_sel != 0) refuse(i, "op_sel");
-         Lanes a, b;
-         fetch(w, i, 1, a);
-         fetch(w, i, 2, b);
-         for (int l = 0; l < kLanes; ++l) {
-           const auto half = [&](u32 x, bool high) { return from_half(static_cast<std::uint16_t>(high ? x >> 16 : x)); };
-           const u32 low = to_half(half(a[l], false) * half(b[l], false));
-           const u32 high = to_half(half(a[l], (i.op_sel_hi & 1) != 0) * half(b[l], (i.op_sel_hi & 2) != 0));
-           a[l] = low | high << 16;
-         }
-         store(w, i, a);
-       }},
-      {"v_pk_lshlrev_b16",
-       [](Wave& w, const Instruction& i) {
-         if (i.op_sel != 0) refuse(i, "op_sel");
-         Lanes n, b;
-         fetch(w, i, 1, n);
-         fetch(w, i, 2, b);
-         for (int l = 0; l < kLanes; ++l) {
-           const auto half = [](u32 x, bool high) { return high ? x >> 16 : x & 0xffffu; };
-           const u32 low = half(b[l], false) << (half(n[l], false) & 15u) & 0xffffu;
-           const u32 high = half(b[l], (i.op_sel_hi & 2) != 0) << (half(n[l], (i.op_sel_hi & 1) != 0) & 15u) & 0xffffu;
-           b[l] = low | high << 16;
-         }
-         store(w, i, b);
-       }},
+      {"v_pk_mul_f16", packed_halves([](u32 a, u32 b) {
+         return u32{to_half(from_half(static_cast<std::uint16_t>(a)) * from_half(static_cast<std::uint16_t>(b)))};
+       })},
+      {"v_pk_lshlrev_b16", packed_halves([](u32 n, u32 b) { return b << (n & 15u) & 0xffffu; })},
       {"v_cvt_pk_f16_f32", pack([](float x) { return to_half(x); })},
       {"v_cvt_pk_bf16_f32", pack([](float x) { return to_bfloat(x); })},
       {"v_cvt_pk_fp8_f32",
