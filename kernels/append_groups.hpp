@@ -5,8 +5,171 @@
 
 namespace fp4pa::FP4PA_GPU {
 
-/// V scaled along tokens by pieces: a thread has eight columns of a head and the groups that begin in kGroup of the input's tokens.
-/// It reads a group twice, for its scales and for its codes; the second time it is in a cache.
+/// Of groups in place of tokens.
+constexpr PieceShape kGroupShape{8, 1, 1};
+constexpr std::uint32_t kTokensOfLane = 8;
+
+/// Scales of eight columns of a group, and how their elements become codes.
+template <DType kDType, bool kNvfp4>
+struct ColumnScales {
+  std::uint32_t nan = 0;  // nibbles of columns
+  Words<8> scales{};      // bytes
+  float factors[8];
+  float to_units;
+  bool direct;  // factors are for the elements themselves, not for what they are in units
+
+  FP4PA_DEVICE ColumnScales(const CacheTensor& tensor, std::uint32_t head, const float (&amax)[8]) {
+    to_units = kNvfp4 ? 1.0f / tensor.view.global(static_cast<std::int32_t>(head)) : 1.0f;
+    const std::uint32_t units = core::float_bits(to_units);
+    direct = kDType == DType::kBF16 && (units & 0x007fffffu) == 0 && units >= 0x20000000u && units < 0x60000000u;
+    FP4PA_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      std::uint8_t scale;
+      if constexpr (kNvfp4) {
+        scale = ue4m3_of_amax(amax[i], to_units);
+        factors[i] = scale == 0 ? 0.0f : near_reciprocal(ue4m3_scale(scale)) * core::kE2m1HalfUnit;
+        direct = direct && scale != 0x7e;
+      } else {
+        scale = core::e8m0_from_amax<core::E2M1>(amax[i], tensor.rule.scale_mode);
+        factors[i] = core::e8m0_reciprocal(scale) * core::kE2m1HalfUnit;
+      }
+      if (scale == (kNvfp4 ? core::UE4M3::kNan : core::E8M0::kNan)) nan |= 0xfu << (4 * i);
+      scales.w[i / 4] |= std::uint32_t{scale} << (8 * (i % 4));
+    }
+    if (direct) {
+      FP4PA_UNROLL
+      for (int i = 0; i < 8; ++i) factors[i] *= to_units;
+    }
+  }
+
+  [[nodiscard]] FP4PA_DEVICE std::uint8_t scale(int i) const { return static_cast<std::uint8_t>(scales.w[i / 4] >> (8 * (i % 4))); }
+  /// @tparam kNan     whether a column may be NaN
+  /// @tparam kDirect  `direct`, or false for any
+  template <bool kNan, bool kDirect>
+  [[nodiscard]] FP4PA_DEVICE std::uint32_t codes(const RawPiece<kDType, 8>& raw) const {
+    float x[8];
+    raw.values(x);
+    return codes<kNan, kDirect>(x);
+  }
+  template <bool kNan, bool kDirect>
+  [[nodiscard]] FP4PA_DEVICE std::uint32_t codes(const float (&x)[8]) const {
+    constexpr float kLimit = kNvfp4 ? 2688.0f : core::float_from_bits(core::kFloatInfBits);  // see encode_nvfp4_group
+    float y[8];
+    FP4PA_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      float t = x[i];
+      if (!kDirect && !direct) {
+        t = t * to_units;
+        t = core::odd_bf16(t > kLimit ? kLimit : t < -kLimit ? -kLimit : t);
+      }
+      y[i] = kNan && nan != 0 && ((nan >> (4 * i)) & 1u) != 0 ? 0.0f : t * factors[i];
+    }
+    const std::uint32_t halves[4] = {pack_f16(y[0], y[4]), pack_f16(y[1], y[5]), pack_f16(y[2], y[6]), pack_f16(y[3], y[7])};
+    const std::uint32_t codes = core::e2m1_codes(halves);
+    return kNan ? (codes & ~nan) | (0x77777777u & nan) : codes;
+  }
+  FP4PA_DEVICE void store(std::uint8_t* to, bool words_of_scales) const {
+    if (words_of_scales) {
+      *reinterpret_cast<Words<8>*>(to) = scales;
+    } else {
+      FP4PA_UNROLL
+      for (int i = 0; i < 8; ++i) to[i] = scale(i);
+    }
+  }
+};
+
+/// The usual case, of bfloat16 on devices that have pairs of it: a window of kGroup of the input's tokens is a group, one slot after
+/// another, and finite. kLanesOfGroup neighbouring threads have eight of its tokens each, of eight columns, in registers.
+template <int kGroup>
+struct WholeGroup {
+  static constexpr std::uint32_t kRows = kTokensOfLane;
+  static constexpr std::uint32_t kLanesOfGroup = kGroup / kRows;
+  static constexpr bool kNvfp4 = kGroup == 16;
+  using Raw = RawPiece<DType::kBF16, 8>;
+  const PieceArgs& args;
+  PieceColumn column;       // token: the first of the group
+  std::uint32_t first_row;  // of the thread, in the group
+
+  /// Whether the window is a group. Every thread of the warp calls this.
+  [[nodiscard]] FP4PA_DEVICE bool there(bool in_input) const {
+    const std::uint32_t first = narrow_slot_of(args, column.token);
+    const PageRow at = page_row(args, first);
+    const bool begins = at.there && at.row % kGroup == 0 && at.row + kGroup <= args.page_size.divisor;
+    std::uint32_t others = 0;
+    FP4PA_UNROLL
+    for (std::uint32_t i = 0; i < kRows; ++i) {
+      others |= narrow_slot_of(args, column.token + first_row + i) ^ (first + first_row + i);
+    }
+    std::uint32_t all = in_input && begins && others == 0 ? 1u : 0u;
+    FP4PA_UNROLL
+    for (std::uint32_t bit = 1; bit < kLanesOfGroup; bit *= 2) all &= shuffle_xor(all, static_cast<int>(bit));
+    return all != 0;
+  }
+  /// Of eight columns.
+  FP4PA_DEVICE void amax_of(const Raw (&raw)[kRows], float (&amax)[8]) const {
+    FP4PA_UNROLL
+    for (int p = 0; p < 4; ++p) {
+      std::uint32_t most = raw[0].words[0].w[p];
+      FP4PA_UNROLL
+      for (std::uint32_t t = 1; t < kRows; ++t) most = Bf16Pairs::max_magnitude(most, raw[t].words[0].w[p]);
+      FP4PA_UNROLL
+      for (std::uint32_t bit = 1; bit < kLanesOfGroup; bit *= 2) {
+        most = Bf16Pairs::max_magnitude(most, shuffle_xor(most, static_cast<int>(bit)));
+      }
+      amax[2 * p] = core::float_from_bits(most << 16 & 0x7fffffffu);
+      amax[2 * p + 1] = core::float_from_bits(most & 0x7fff0000u);
+    }
+  }
+  /// Every thread of the warp calls this.
+  /// @return  whether it was such a window and is done, which all lanes of a group agree on
+  [[nodiscard]] FP4PA_DEVICE bool append(bool thread_is_there) const {
+    const CacheTensor& tensor = args.tensors[1];
+    const PlainRows& rows = args.rows[1];
+    const auto* const from = static_cast<const std::uint8_t*>(
+        rows.element(column.token + first_row, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
+    const std::int64_t step = rows.token_stride * size_of(DType::kBF16);
+    const bool in_input = thread_is_there && column.token + kGroup <= args.tokens;
+    Raw raw[kRows] = {};
+    if (in_input) {
+      FP4PA_UNROLL
+      for (std::uint32_t t = 0; t < kRows; ++t) raw[t].load(from + t * step);
+    }
+    const bool ok = there(in_input);  // while values are on their way
+    float amax[8];
+    amax_of(raw, amax);
+    const ColumnScales<DType::kBF16, kNvfp4> scales(tensor, column.head, amax);
+    std::uint32_t factors[4] = {};
+    bool twice = false;
+    FP4PA_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const auto to_units = core::Bf16ToUnits::of(scales.scale(i));
+      twice = twice || to_units.twice;
+      factors[i % 4] |= to_units.factor & (i < 4 ? 0xffffu : 0xffff0000u);
+    }
+    if (!ok || scales.nan != 0 || (!kNvfp4 && twice)) return false;
+    const PageRow at = page_row(args, narrow_slot_of(args, column.token));
+    const PieceTarget target = target_of<PieceKind::kMxfp4>(tensor.view, column, column.element);
+    std::uint8_t* const codes = target.codes_at({at.page, at.row + first_row, true});
+    const auto each = [&](const auto& encode) {
+      FP4PA_UNROLL
+      for (std::uint32_t t = 0; t < kRows; ++t) {
+        *reinterpret_cast<std::uint32_t*>(codes + steps(t, target.token_stride)) = encode(raw[t]);
+      }
+    };
+    if constexpr (!kNvfp4) {
+      each([&](const Raw& x) { return core::e2m1_codes_of_bf16<Bf16Pairs>(x.words[0].w, factors); });
+    } else if (scales.direct) {
+      each([&](const Raw& x) { return scales.template codes<false, true>(x); });
+    } else {
+      each([&](const Raw& x) { return scales.template codes<false, false>(x); });
+    }
+    if (first_row == 0) scales.store(target.scales_at(at, tensor.view.scale_shift), args.words_of_scales);
+    return true;
+  }
+};
+
+/// Groups that begin anywhere in kGroup of the input's tokens, with padding between them, or cut short by the end of a page: a thread has
+/// eight columns, and reads a group twice, for its scales and for its codes.
 template <DType kDType>
 struct GroupColumns {
   const PieceArgs& args;
@@ -38,7 +201,7 @@ struct GroupColumns {
   template <int kGroup, class F>
   FP4PA_DEVICE void each(bool whole, const F& f) const {
     if (whole) {
-      constexpr int kAhead = 8;
+      constexpr int kAhead = kDType == DType::kF32 ? 2 : kDType == DType::kF16 ? 8 : 4;  // as registers allow
       FP4PA_NO_UNROLL
       for (int t = 0; t < kGroup; t += kAhead) {
         RawPiece<kDType, 8> raw[kAhead];
@@ -71,78 +234,40 @@ template <DType kDType, int kGroup>
 FP4PA_DEVICE inline void append_group_columns(const GroupColumns<kDType>& group, const PageRow& at) {
   const PieceArgs& args = group.args;
   const CacheTensor& tensor = args.tensors[1];
-  constexpr bool kNvfp4 = kGroup == 16;
   const bool whole = group.template whole<kGroup>();
-  std::uint32_t twice[8] = {};
+  float amax[8] = {};
   group.template each<kGroup>(whole, [&](int, const float (&x)[8]) {
     FP4PA_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t magnitude = core::float_bits(x[i]) << 1;
-      twice[i] = magnitude > twice[i] ? magnitude : twice[i];
-    }
+    for (int i = 0; i < 8; ++i) amax[i] = larger_magnitude(amax[i], x[i]);
   });
-  const float to_units = kNvfp4 ? 1.0f / tensor.view.global(static_cast<std::int32_t>(group.column.head)) : 1.0f;
-  const std::uint32_t units = core::float_bits(to_units);
-  bool direct = kDType == DType::kBF16 && (units & 0x007fffffu) == 0 && units >= 0x20000000u && units < 0x60000000u;
-  std::uint32_t nan = 0;  // nibbles of columns
-  std::uint8_t scales[8];
-  float factors[8];
-  FP4PA_UNROLL
-  for (int i = 0; i < 8; ++i) {
-    const float amax = core::float_from_bits(twice[i] >> 1);
-    if constexpr (kNvfp4) {
-      scales[i] = core::nvfp4_candidates_in_units(amax, to_units, Nvfp4Scale::kAmaxOver6).six;
-      factors[i] = scales[i] == 0 ? 0.0f : near_reciprocal(ue4m3_scale(scales[i])) * core::kE2m1HalfUnit;
-      direct = direct && scales[i] != 0x7e;
-    } else {
-      scales[i] = core::e8m0_from_amax<core::E2M1>(amax, tensor.rule.scale_mode);
-      factors[i] = core::e8m0_reciprocal(scales[i]) * core::kE2m1HalfUnit;
-    }
-    if (scales[i] == (kNvfp4 ? core::UE4M3::kNan : core::E8M0::kNan)) nan |= 0xfu << (4 * i);
-  }
-  if (direct) {
-    FP4PA_UNROLL
-    for (int i = 0; i < 8; ++i) factors[i] *= to_units;
-  }
-
+  const ColumnScales<kDType, kGroup == 16> scales(tensor, group.column.head, amax);
   const PieceTarget target = target_of<PieceKind::kMxfp4>(tensor.view, group.column, group.column.element);
   std::uint8_t* const codes = target.codes_at(at);
-  constexpr float kLimit = kNvfp4 ? 2688.0f : core::float_from_bits(core::kFloatInfBits);  // see encode_nvfp4_piece
   group.template each<kGroup>(whole, [&](int row, const float (&x)[8]) {
-    float y[8];
-    FP4PA_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      float t = x[i];
-      if (!direct) {
-        t = t * to_units;
-        t = core::odd_bf16(t > kLimit ? kLimit : t < -kLimit ? -kLimit : t);
-      }
-      y[i] = nan != 0 && ((nan >> (4 * i)) & 1u) != 0 ? 0.0f : t * factors[i];
-    }
-    const std::uint32_t halves[4] = {pack_f16(y[0], y[4]), pack_f16(y[1], y[5]), pack_f16(y[2], y[6]), pack_f16(y[3], y[7])};
     *reinterpret_cast<std::uint32_t*>(codes + steps(static_cast<std::uint32_t>(row), target.token_stride)) =
-        (core::e2m1_codes(halves) & ~nan) | (0x77777777u & nan);
+        scales.template codes<true, false>(x);
   });
-  std::uint8_t* const to = target.scales_at(at, tensor.view.scale_shift);
-  if (args.words_of_scales != 0) {
-    Words<8> words{};
-    FP4PA_UNROLL
-    for (int i = 0; i < 8; ++i) words.w[i / 4] |= std::uint32_t{scales[i]} << (8 * (i % 4));
-    *reinterpret_cast<Words<8>*>(to) = words;
-  } else {
-    FP4PA_UNROLL
-    for (int i = 0; i < 8; ++i) to[i] = scales[i];
-  }
+  scales.store(target.scales_at(at, tensor.view.scale_shift), args.words_of_scales);
 }
 
-template <DType kDType>
+/// kLanesOfGroup threads, or one where that is not done, have eight columns of a head and the groups that begin in kGroup of the
+/// input's tokens.
+template <DType kDType, int kGroup>
 FP4PA_KERNEL(append_group_pieces, kPieceThreads, PieceArgs args) {
-  const std::uint32_t thread = static_cast<std::uint32_t>(block_id()) * kPieceThreads + static_cast<std::uint32_t>(thread_id());
-  if (thread >= args.threads[1]) return;
-  const CacheTensor& tensor = args.tensors[1];
-  const auto group_tokens = static_cast<std::uint32_t>(tensor.view.token_group());
-  PieceColumn column = column_of(args, 1, thread, 8);
-  column.token = column.token / kTokensOfThread * group_tokens;
+  using Whole = WholeGroup<kGroup>;
+  constexpr bool kWhole = kDType == DType::kBF16 && Bf16Pairs::kThere;
+  const std::uint32_t index = static_cast<std::uint32_t>(block_id()) * kPieceThreads + static_cast<std::uint32_t>(thread_id());
+  const bool there = index < (kWhole ? args.threads[1] : args.threads[1] / Whole::kLanesOfGroup);
+  PieceColumn column = column_of<kGroupShape>(args, 1, !there ? 0 : kWhole ? index / Whole::kLanesOfGroup : index);
+  column.token *= kGroup;
+  if constexpr (kWhole) {
+    const std::uint32_t lane = index % Whole::kLanesOfGroup;
+    const Whole group{args, column, lane * Whole::kRows};
+    if (group.append(there)) return;
+    if (!there || lane != 0) return;
+  } else if (!there) {
+    return;
+  }
   const PlainRows& rows = args.rows[1];
   GroupColumns<kDType> group{
       args,
@@ -153,20 +278,32 @@ FP4PA_KERNEL(append_group_pieces, kPieceThreads, PieceArgs args) {
       0,
       0};
   FP4PA_NO_UNROLL
-  for (std::uint32_t token = column.token, end = token + group_tokens; token < end; ++token) {
+  for (std::uint32_t token = column.token, end = token + kGroup; token < end; ++token) {
     const std::uint64_t slot = slot_of(args, token);
-    const PageRow at = page_row(args, slot);
-    if (!at.there || at.row % group_tokens != 0) continue;
+    const PageRow at = page_row(args, narrow_slot_of(args, token));
+    if (!at.there || at.row % kGroup != 0) continue;
     const std::uint32_t left = args.page_size.divisor - at.row;
     group.first_slot = slot;
     group.first_token = token;
-    group.limit = static_cast<int>(left < group_tokens ? left : group_tokens);
-    if (group_tokens == 16) {
-      append_group_columns<kDType, 16>(group, at);
-    } else {
-      append_group_columns<kDType, 32>(group, at);
-    }
+    group.limit = static_cast<int>(left < kGroup ? left : kGroup);
+    append_group_columns<kDType, kGroup>(group, at);
   }
+}
+
+template <int kGroup>
+[[nodiscard]] inline PieceKernel append_groups_of(DType dtype) {
+  return dtype == DType::kF32   ? append_group_pieces<DType::kF32, kGroup>
+         : dtype == DType::kF16 ? append_group_pieces<DType::kF16, kGroup>
+                                : append_group_pieces<DType::kBF16, kGroup>;
+}
+/// V alone; @param a  of append
+[[nodiscard]] inline Status launch_group_pieces(const AppendArgs& a, DType dtype, const ExecDesc& exec) noexcept {
+  PieceArgs args = piece_args(a, kGroupShape, kGroupShape);
+  const auto group = static_cast<std::uint32_t>(a.tensors[1].view.token_group());
+  args.threads[1] = (args.tokens + group - 1) / group * args.per_tokens[1].divisor * (group / kTokensOfLane);
+  return launch(group == 16 ? append_groups_of<16>(dtype) : append_groups_of<32>(dtype),
+                grid((args.threads[1] + kPieceThreads - 1) / kPieceThreads), kPieceThreads, 0, exec.stream, args,
+                "launching append of groups");
 }
 
 }  // namespace fp4pa::FP4PA_GPU

@@ -1,62 +1,81 @@
-// append by pieces, scales along head_dim. A row's scale bytes are stored one by one: collecting four tokens' scales in words by
-// shuffles was measured on an H200 and was no faster.
+// append by pieces, scales along head_dim.
 #pragma once
 
 #include "kernels/piece_columns.hpp"
 
 namespace fp4pa::FP4PA_GPU {
 
-/// Sixteen elements of a quantised format, or of a rotated 16-bit one. Threads and tokens without a slot work on what there is, for
+/// A thread writes 16 bytes of a row, which is 32 elements of four bits, or 8 or 16. What has scales takes eight tokens side by side.
+/// 32 elements to be rotated take registers that room for warps needs more.
+[[nodiscard]] FP4PA_FN constexpr PieceShape append_shape(PieceKind kind, DType dtype, bool rotated) {
+  if (kind == PieceKind::kHalves && !rotated) return {8, 1, 4};
+  if (bits_of(kind) == 4 && dtype != DType::kF32 && !rotated) return {32, 8, 2};
+  return {16, has_scale(kind) ? 8u : 1u, dtype == DType::kF32 ? 2u : 4u};
+}
+
+/// Elements of a quantised format, or of a rotated 16-bit one. Threads and tokens without a slot work on what there is, for
 /// their neighbours' sake.
 template <DType kDType, PieceKind kKind, bool kRotated>
 FP4PA_DEVICE inline void append_column(const PieceArgs& args, const PieceThread& thread) {
+  constexpr PieceShape kShape = append_shape(kKind, kDType, kRotated);
+  constexpr int kN = kShape.elements;
   const CacheTensor& tensor = args.tensors[thread.which];
   const bool there = thread.index < args.threads[thread.which];
-  const PieceColumn column = column_of(args, thread.which, there ? thread.index : 0, 16);
+  const PieceColumn column = column_of<kShape>(args, thread.which, there ? thread.index : 0);
   const PieceTarget target = target_of<kKind>(tensor.view, column, scale_index(kKind, column.element));
   const bool first = is_nvfp4(kKind) || (kKind == PieceKind::kPerToken ? column.element == 0 : column.element % 32 == 0);
   const float global = tensor.view.global(static_cast<std::int32_t>(column.head));
   const float to_units = 1.0f / global;
   const std::uint32_t carry = kKind == PieceKind::kMxfp8 ? core::e8m0_carry<core::E4M3>(tensor.rule.scale_mode)
                                                          : core::e8m0_carry<core::E2M1>(tensor.rule.scale_mode);
-  const int lanes = kKind == PieceKind::kPerToken ? tensor.head_dim / 16 : 2;
+  [[maybe_unused]] const int lanes = kKind == PieceKind::kPerToken ? tensor.head_dim / kN : 32 / kN;
   const bool f16 = tensor.view.format == KvFormat::kF16;
   const PlainRows& rows = args.rows[thread.which];
   const std::int64_t step = rows.token_stride * size_of(kDType);
-  const auto* from = static_cast<const std::uint8_t*>(
-      rows.element(column.token, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
-  constexpr bool kFewBits = kDType == DType::kBF16 && !kRotated;
-
-  // The next token is on its way while this one is encoded.
-  RawPiece<kDType, 16> next;
-  next.load(from);
-  std::uint64_t slots[kTokensOfThread];
-  slots_of(args, column.token, slots);
-  FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
-    const RawPiece<kDType, 16> raw = next;
-    const PageRow at = page_row(args, slots[u]);
-    if (u + 1 < kTokensOfThread && column.token + u + 1 < args.tokens) next.load(from += step);
-    float x[16];
-    raw.values(x);
-    if constexpr (kRotated) rotate_pieces(x, tensor.rotation);
+  const auto* const from = static_cast<const std::uint8_t*>(
+      rows.element(0, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
+  const auto load = [&](std::uint32_t u) {
+    const std::uint32_t token = column.token + u * kShape.rows;
+    RawPiece<kDType, kN> raw;
+    raw.load(from + (token < args.tokens ? token : args.tokens - 1) * step);
+    return raw;
+  };
+  const auto append = [&](const RawPiece<kDType, kN>& raw, std::uint32_t slot) {
+    const PageRow at = page_row(args, slot);
+    float x[kN];
+    if constexpr (kRotated || bits_of(kKind) != 4) raw.values(x);
+    const float norm = kRotated ? core::hadamard_norm(tensor.rotation) : 1.0f;
+    if constexpr (kRotated) {
+      rotate_pieces(x, tensor.rotation);
+      if constexpr (kKind != PieceKind::kMxfp4 && kKind != PieceKind::kPerToken) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kN; ++i) x[i] *= norm;
+      }
+    }
     PieceCodes out;
+    constexpr Nvfp4Scale kChoice = kKind == PieceKind::kNvfp4 ? Nvfp4Scale::kAmaxOver6 : Nvfp4Scale::kFourOverSix;
     if constexpr (kKind == PieceKind::kMxfp4 || kKind == PieceKind::kPerToken) {
-      out = encode_mxfp4_piece<kFewBits>(x, carry, lanes);
-    } else if constexpr (kKind == PieceKind::kNvfp4) {
-      out = encode_nvfp4_piece<kFewBits, Nvfp4Scale::kAmaxOver6>(x, global, to_units);
-    } else if constexpr (kKind == PieceKind::kNvfp4FourOverSix) {
-      out = encode_nvfp4_piece<kFewBits, Nvfp4Scale::kFourOverSix>(x, global, to_units);
+      if constexpr (kRotated) {
+        out = encode_mxfp4_piece<false>(x, carry, lanes, norm);
+      } else {
+        out = encode_mxfp4_piece(raw, carry, lanes);
+      }
+    } else if constexpr (is_nvfp4(kKind)) {
+      if constexpr (kRotated) {
+        out = encode_nvfp4_piece<false, kChoice>(x, global, to_units);
+      } else {
+        out = encode_nvfp4_piece<kChoice>(raw, global, to_units);
+      }
     } else if constexpr (kKind == PieceKind::kMxfp8) {
       out = encode_mxfp8_piece(x, carry);
     } else if constexpr (kKind == PieceKind::kFp8) {
       out.codes = encode_fp8_piece(x, global);
     }
-    if (!there || !at.there) continue;
+    if (!there || !at.there) return;
     std::uint8_t* const codes = target.codes_at(at);
-    if constexpr (bits_of(kKind) == 4) {
+    if constexpr (kN * bits_of(kKind) == 64) {
       *reinterpret_cast<Words<8>*>(codes) = {{out.codes.w[0], out.codes.w[1]}};
-    } else if constexpr (bits_of(kKind) == 8) {
+    } else if constexpr (kN * bits_of(kKind) == 128) {
       *reinterpret_cast<Words<16>*>(codes) = out.codes;
     } else {
       FP4PA_UNROLL
@@ -68,33 +87,63 @@ FP4PA_DEVICE inline void append_column(const PieceArgs& args, const PieceThread&
             f16 ? pack_piece_and_nan<DType::kF16>(y) : pack_piece_and_nan<DType::kBF16>(y);
       }
     }
-    if constexpr (has_scale(kKind)) {
-      if (first) *target.scales_at(at) = out.scale;
+    if constexpr (is_nvfp4(kKind) && kN == 32) {
+      std::uint8_t* const scales = target.scales_at(at);
+      if (args.pairs_of_scales[thread.which]) {
+        *reinterpret_cast<std::uint16_t*>(scales) = static_cast<std::uint16_t>(out.scales[0] | out.scales[1] << 8);
+      } else {
+        scales[0] = out.scales[0];
+        scales[1] = out.scales[1];
+      }
+    } else if constexpr (has_scale(kKind)) {
+      if (first) *target.scales_at(at) = out.scales[0];
     }
+  };
+
+  if constexpr (kRotated) {  // long code: a loop, in which the next token is on its way while this one is encoded
+    RawPiece<kDType, kN> raw = load(0);
+    std::uint32_t slot = narrow_slot_of(args, column.token);
+    FP4PA_NO_UNROLL
+    for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
+      const RawPiece<kDType, kN> next = load(u + 1);
+      const std::uint32_t next_slot = narrow_slot_of(args, column.token + (u + 1) * kShape.rows);
+      append(raw, slot);
+      raw = next;
+      slot = next_slot;
+    }
+  } else {
+    RawPiece<kDType, kN> raws[kShape.tokens];
+    FP4PA_UNROLL
+    for (std::uint32_t u = 0; u < kShape.tokens; ++u) raws[u] = load(u);
+    std::uint32_t slots[kShape.tokens];
+    slots_of<kShape>(args, column.token, slots);
+    FP4PA_UNROLL
+    for (std::uint32_t u = 0; u < kShape.tokens; ++u) append(raws[u], slots[u]);
   }
 }
 
 /// Eight elements of a 16-bit format.
 template <DType kDType>
 FP4PA_DEVICE inline void append_halves(const PieceArgs& args, const PieceThread& thread) {
+  constexpr PieceShape kShape = append_shape(PieceKind::kHalves, kDType, false);
   if (thread.index >= args.threads[thread.which]) return;
   const core::TensorView& view = args.tensors[thread.which].view;
-  const PieceColumn column = column_of(args, thread.which, thread.index, 8);
+  const PieceColumn column = column_of<kShape>(args, thread.which, thread.index);
   const PieceTarget target = target_of<PieceKind::kHalves>(view, column, 0);
   const bool f16 = view.format == KvFormat::kF16;
   const PlainRows& rows = args.rows[thread.which];
   const std::int64_t step = rows.token_stride * size_of(kDType);
   const auto* const from = static_cast<const std::uint8_t*>(
       rows.element(column.token, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
-  RawPiece<kDType, 8> raw[kTokensOfThread];
+  RawPiece<kDType, 8> raw[kShape.tokens];
   FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
+  for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
     if (column.token + u < args.tokens) raw[u].load(from + u * step);
   }
-  std::uint64_t slots[kTokensOfThread];
-  slots_of(args, column.token, slots);
+  std::uint32_t slots[kShape.tokens];
+  slots_of<kShape>(args, column.token, slots);
   FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
+  for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
     const PageRow at = page_row(args, slots[u]);
     if (!at.there) continue;
     float x[8];
@@ -104,38 +153,43 @@ FP4PA_DEVICE inline void append_halves(const PieceArgs& args, const PieceThread&
   }
 }
 
-/// Elements of a piece that append writes.
-[[nodiscard]] inline int append_elements(const CacheTensor& tensor) {
-  return is_16_bits(tensor.view.format) && tensor.rotation == 0 ? 8 : 16;
-}
-
-template <DType kDType, PieceKind kKind>
+/// @tparam kRotation  whether K is rotated. Without it the kernel has the registers for twice as many warps.
+template <DType kDType, PieceKind kKind, bool kRotation>
 FP4PA_KERNEL(append_pieces, kPieceThreads, PieceArgs args) {
   const PieceThread thread = piece_thread(args);
-  if (args.tensors[thread.which].rotation != 0) {
-    append_column<kDType, kKind, true>(args, thread);
-  } else if constexpr (kKind == PieceKind::kHalves) {
+  if (thread.index - static_cast<std::uint32_t>(thread_id()) >= args.threads[thread.which]) return;  // the other tensor has more
+  if constexpr (kRotation) {
+    if (args.tensors[thread.which].rotation != 0) {
+      append_column<kDType, kKind, true>(args, thread);
+      return;
+    }
+  }
+  if constexpr (kKind == PieceKind::kHalves) {
     append_halves<kDType>(args, thread);
   } else {
     append_column<kDType, kKind, false>(args, thread);
   }
 }
 
-template <PieceKind kKind>
+template <PieceKind kKind, bool kRotation>
 [[nodiscard]] inline PieceKernel append_of(DType dtype) {
-  return dtype == DType::kF32   ? append_pieces<DType::kF32, kKind>
-         : dtype == DType::kF16 ? append_pieces<DType::kF16, kKind>
-                                : append_pieces<DType::kBF16, kKind>;
+  return dtype == DType::kF32   ? append_pieces<DType::kF32, kKind, kRotation>
+         : dtype == DType::kF16 ? append_pieces<DType::kF16, kKind, kRotation>
+                                : append_pieces<DType::kBF16, kKind, kRotation>;
 }
+template <bool kRotation>
 [[nodiscard]] inline PieceKernel append_of(PieceKind kind, DType dtype) {
   switch (kind) {
-    case PieceKind::kMxfp4: return append_of<PieceKind::kMxfp4>(dtype);
-    case PieceKind::kPerToken: return append_of<PieceKind::kPerToken>(dtype);
-    case PieceKind::kNvfp4: return append_of<PieceKind::kNvfp4>(dtype);
-    case PieceKind::kNvfp4FourOverSix: return append_of<PieceKind::kNvfp4FourOverSix>(dtype);
-    case PieceKind::kMxfp8: return append_of<PieceKind::kMxfp8>(dtype);
-    case PieceKind::kFp8: return append_of<PieceKind::kFp8>(dtype);
-    default: return append_of<PieceKind::kHalves>(dtype);
+    case PieceKind::kMxfp4: return append_of<PieceKind::kMxfp4, kRotation>(dtype);
+    case PieceKind::kPerToken: return append_of<PieceKind::kPerToken, kRotation>(dtype);
+    case PieceKind::kNvfp4: return append_of<PieceKind::kNvfp4, kRotation>(dtype);
+    case PieceKind::kNvfp4FourOverSix: return append_of<PieceKind::kNvfp4FourOverSix, kRotation>(dtype);
+    case PieceKind::kMxfp8: return append_of<PieceKind::kMxfp8, kRotation>(dtype);
+    case PieceKind::kFp8: return append_of<PieceKind::kFp8, kRotation>(dtype);
+    default: return append_of<PieceKind::kHalves, kRotation>(dtype);
   }
+}
+[[nodiscard]] inline PieceKernel append_of(const CacheTensor& t, DType dtype, bool rotation) {
+  return rotation ? append_of<true>(kind_of(t), dtype) : append_of<false>(kind_of(t), dtype);
 }
 }  // namespace fp4pa::FP4PA_GPU

@@ -92,20 +92,18 @@ Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, cons
   };
   Status s;
   if (few(args) && fits(0) && (groups || fits(1))) {
-    PieceArgs pieces = piece_args(args, append_elements(args.tensors[0]), append_elements(args.tensors[1]));
+    const bool rotation = args.tensors[0].rotation != 0;
+    PieceArgs pieces = piece_args(args, append_shape(kind_of(args.tensors[0]), k.dtype, rotation),
+                                  append_shape(kind_of(args.tensors[1]), v.dtype, false));
     if (groups) pieces.threads[1] = 0;
-    s = launch_pieces(append_of(kind_of(args.tensors[0]), k.dtype), append_of(kind_of(args.tensors[1]), v.dtype), pieces, exec,
+    s = launch_pieces(append_of(args.tensors[0], k.dtype, rotation), append_of(args.tensors[1], v.dtype, rotation), pieces, exec,
                       "launching append");
   } else {
     s = launch(append_rows, grid(args.blocks, 2), kThreads, 0, exec.stream, args, "launching append");
   }
   if (s != Status::kOk || !groups) return s;
   if (few(args) && fits(1) && (args.tensors[1].view.format == KvFormat::kMxfp4 || cache.nvfp4_scale == Nvfp4Scale::kAmaxOver6)) {
-    PieceArgs pieces = piece_args(args, 8, 8);
-    const auto tokens = static_cast<std::uint32_t>(args.tensors[1].view.token_group());
-    pieces.threads[1] = (pieces.tokens + tokens - 1) / tokens * pieces.per_token[1].divisor;
-    return launch(FP4PA_OF_DTYPE(v.dtype, append_group_pieces), grid((pieces.threads[1] + kPieceThreads - 1) / kPieceThreads),
-                  kPieceThreads, 0, exec.stream, pieces, "launching append of groups");
+    return launch_group_pieces(args, v.dtype, exec);
   }
   args.blocks = blocks_for(items);
   const std::size_t shared = sizeof(float) * static_cast<std::size_t>(kMaxGroup * cache.head_dim);
@@ -122,7 +120,8 @@ Status gather(const KvCacheDesc& cache, const api::SlotList& slots, const KvOutp
     return r.data == nullptr || (aligned(r) && narrow(args.tensors[i].view));
   };
   if (few(args) && fits(0) && fits(1)) {
-    PieceArgs pieces = piece_args(args, 16 / size_of(k.dtype), 16 / size_of(v.dtype));
+    PieceArgs pieces = piece_args(args, gather_shape(kind_of(args.tensors[0]), k.dtype),
+                                  gather_shape(kind_of(args.tensors[1]), v.dtype));
     for (int i = 0; i < 2; ++i) {
       if (args.inputs[i].data == nullptr) pieces.threads[i] = 0;
     }

@@ -5,44 +5,62 @@
 
 namespace fp4pa::FP4PA_GPU {
 
-/// Pieces of 16 bytes of output.
+/// A thread writes 16 bytes of four tokens: side by side those whose codes and scales share what is read at once.
+[[nodiscard]] FP4PA_FN constexpr PieceShape gather_shape(PieceKind kind, DType dtype) {
+  return {static_cast<std::uint32_t>(16 / size_of(dtype)), has_scale(kind) ? 8u : 1u, 4};
+}
+
 template <DType kDType, PieceKind kKind, bool kAlongTokens>
 FP4PA_DEVICE inline void gather_column(const PieceArgs& args, const PieceThread& thread) {
-  constexpr int kN = 16 / size_of(kDType);
+  constexpr PieceShape kShape = gather_shape(kKind, kDType);
+  constexpr int kN = kShape.elements;
   const core::TensorView& view = args.tensors[thread.which].view;
-  const PieceColumn column = column_of(args, thread.which, thread.index, kN);
+  const PieceColumn column = column_of<kShape>(args, thread.which, thread.index);
   const PieceTarget target =
       target_of<kKind>(view, column, kAlongTokens ? column.element : scale_index(kKind, column.element));
   const KvFormat format = view.format;
   const float global = view.global(static_cast<std::int32_t>(column.head));
   const PlainRows& rows = args.rows[thread.which];
-  const std::int64_t step = rows.token_stride * size_of(kDType);
+  const std::int64_t step = rows.token_stride * size_of(kDType) * kShape.rows;
   auto* const to = static_cast<std::uint8_t*>(
       rows.element(column.token, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
 
-  std::uint64_t slots[kTokensOfThread];
-  slots_of(args, column.token, slots);
-  PageRow at[kTokensOfThread];
+  std::uint32_t slots[kShape.tokens];
+  slots_of<kShape>(args, column.token, slots);
+  PageRow at[kShape.tokens];
   FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) at[u] = page_row(args, slots[u]);
+  for (std::uint32_t u = 0; u < kShape.tokens; ++u) at[u] = page_row(args, slots[u]);
   using Codes = Words<kN * bits_of(kKind) / 8>;
-  Codes codes[kTokensOfThread];
-  std::uint8_t scales[kTokensOfThread];
+  Codes codes[kShape.tokens];
+  std::uint8_t scales[kShape.tokens];
   FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
+  for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
     if (!at[u].there) continue;
     codes[u] = *reinterpret_cast<const Codes*>(target.codes_at(at[u]));
     if (has_scale(kKind) && !kAlongTokens) scales[u] = *target.scales_at(at[u]);
   }
   sync_warp();
   FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
+  for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
     if (!at[u].there) continue;
     auto* const out = reinterpret_cast<Words<16>*>(to + u * step);
     float x[kN];
     if constexpr (kKind == PieceKind::kHalves) {
       halves_piece(codes[u], format, x);
       *out = pack_piece_and_nan<kDType>(x);
+    } else if constexpr (bits_of(kKind) == 4 && kDType == DType::kBF16 && Bf16Pairs::kThere) {
+      std::uint32_t factors[4];
+      if constexpr (kAlongTokens) {
+        float values[8];
+        scale_piece(target.scales_at(at[u], view.scale_shift), is_nvfp4(kKind), args.words_of_scales, values);
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) factors[i] = pack_bf16(values[2 * i], values[2 * i + 1]);
+      } else {
+        const float factor = is_nvfp4(kKind) ? ue4m3_scale(scales[u]) : core::E8M0::decode(scales[u]);
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) factors[i] = pack_bf16(factor, factor);
+      }
+      *out = e2m1_bf16_piece(codes[u].w[0], factors, is_nvfp4(kKind), global);
     } else {
       if constexpr (bits_of(kKind) == 8) {
         e4m3_piece(codes[u], x);
@@ -51,7 +69,7 @@ FP4PA_DEVICE inline void gather_column(const PieceArgs& args, const PieceThread&
       }
       if constexpr (kAlongTokens) {
         float factors[kN];
-        scale_piece(target.scales_at(at[u], view.scale_shift), is_nvfp4(kKind), args.words_of_scales != 0, factors);
+        scale_piece(target.scales_at(at[u], view.scale_shift), is_nvfp4(kKind), args.words_of_scales, factors);
         FP4PA_UNROLL
         for (int i = 0; i < kN; ++i) x[i] *= factors[i];
       } else if constexpr (has_scale(kKind)) {

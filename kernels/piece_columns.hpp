@@ -1,5 +1,5 @@
-// append and gather by pieces (piece.hpp): a thread has one piece of a row, a column, of kTokensOfThread tokens one after another, so
-// that what belongs to a head and to a thread is computed once. Neighbouring threads have neighbouring columns.
+// append and gather by pieces (piece.hpp): a thread has one piece of a row, a column, of several tokens, so that what belongs to a head
+// and to a thread is computed once. Neighbouring threads have neighbouring columns, and then neighbouring tokens or heads.
 //
 // This is the way where it is possible: plain rows at 16-byte addresses, strides that fit 32 bits, a pool of less than 2^31 slots.
 // append_rows and gather_rows (cache_append.hpp) do everything else.
@@ -37,8 +37,15 @@ enum class PieceKind { kMxfp4, kPerToken, kNvfp4, kNvfp4FourOverSix, kMxfp8, kFp
 }
 [[nodiscard]] FP4PA_FN constexpr bool has_scale(PieceKind kind) { return kind != PieceKind::kFp8 && kind != PieceKind::kHalves; }
 
-/// append and gather by pieces: a thread has one piece of a row, of kTokensOfThread tokens one after another. Blocks of K and V take
-/// turns, so that a K that is rotated and a V that is not share the machine.
+/// How rows are shared out: threads have `elements` of a row, of `tokens` tokens that are `rows` apart. Threads of a head follow
+/// each other for `rows` tokens, whose scales of a few bytes are written together where slots follow each other; then comes the
+/// next head.
+struct PieceShape {
+  std::uint32_t elements, rows, tokens;
+  [[nodiscard]] FP4PA_FN constexpr std::uint32_t all_tokens() const { return rows * tokens; }
+};
+
+/// Blocks of K and V take turns, so that a K that is rotated and a V that is not share the machine.
 struct PieceArgs {
   CacheTensor tensors[2];  // K, V
   PlainRows rows[2];
@@ -47,22 +54,26 @@ struct PieceArgs {
   std::uint32_t limit;       // slots of the pool
   std::uint32_t threads[2];  // that have work
   core::Divisor page_size;
-  core::Divisor per_token[2];  // pieces of a token
-  core::Divisor per_head[2];   // and of one head of it
+  core::Divisor per_row[2];     // threads of a row
+  core::Divisor per_head[2];    // and of a head's rows that stand together
+  core::Divisor per_tokens[2];  // and of all heads'
   std::int32_t only;  // tensor that is done: 0, 1, or 2 for both
-  std::int32_t words_of_scales;  // whether eight scales of V along tokens are one access
+  bool words_of_scales;     // whether eight scales of V along tokens are one access
+  bool pairs_of_scales[2];  // whether two scales along head_dim are
 };
-constexpr std::uint32_t kTokensOfThread = 4;
 
 /// A thread's share: `element` on of `head`, of the tokens from `token` on.
 struct PieceColumn {
   std::uint32_t token, head, element;
 };
-FP4PA_DEVICE inline PieceColumn column_of(const PieceArgs& args, int which, std::uint32_t thread, int elements) {
-  const std::uint32_t tokens = args.per_token[which].quotient(thread);
-  const std::uint32_t piece = thread - tokens * args.per_token[which].divisor;
-  const std::uint32_t head = args.per_head[which].quotient(piece);
-  return {tokens * kTokensOfThread, head, (piece - head * args.per_head[which].divisor) * static_cast<std::uint32_t>(elements)};
+template <PieceShape kShape>
+FP4PA_DEVICE inline PieceColumn column_of(const PieceArgs& args, int which, std::uint32_t thread) {
+  const std::uint32_t tokens = args.per_tokens[which].quotient(thread);
+  const std::uint32_t in_tokens = thread - tokens * args.per_tokens[which].divisor;
+  const std::uint32_t head = args.per_head[which].quotient(in_tokens);
+  const std::uint32_t in_head = in_tokens - head * args.per_head[which].divisor;
+  const std::uint32_t row = kShape.rows == 1 ? 0 : args.per_row[which].quotient(in_head);
+  return {tokens * kShape.all_tokens() + row, head, (in_head - row * args.per_row[which].divisor) * kShape.elements};
 }
 
 /// n * stride, of a stride that fits 32 bits.
@@ -75,33 +86,44 @@ struct PageRow {
   std::uint32_t page, row;
   bool there;
 };
+inline constexpr std::uint32_t kNoSlot = ~0u;
+/// A slot inside the pool, or kNoSlot or another one outside, of the words of an index.
+[[nodiscard]] FP4PA_DEVICE inline std::uint32_t narrow_slot(bool wide, std::uint32_t low, std::uint32_t high) {
+  return wide && high != 0 ? kNoSlot : low;
+}
 [[nodiscard]] FP4PA_DEVICE inline std::uint64_t slot_of(const PieceArgs& args, std::uint32_t token) {
   return token < args.tokens ? static_cast<std::uint64_t>(args.slots[token]) : ~std::uint64_t{0};
 }
+[[nodiscard]] FP4PA_DEVICE inline std::uint32_t narrow_slot_of(const PieceArgs& args, std::uint32_t token) {
+  const std::uint64_t slot = slot_of(args, token);
+  return narrow_slot(true, static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(slot >> 32));
+}
 /// Of a thread's tokens.
-FP4PA_DEVICE inline void slots_of(const PieceArgs& args, std::uint32_t token, std::uint64_t (&slots)[kTokensOfThread]) {
+template <PieceShape kShape>
+FP4PA_DEVICE inline void slots_of(const PieceArgs& args, std::uint32_t token, std::uint32_t (&slots)[kShape.tokens]) {
   // Both words of a slot, or one twice: without a branch, so that all loads are under way together.
   const bool wide = args.slots.type == IndexType::kInt64;
   const int shift = wide ? 3 : 2;
   const int upper = wide ? 4 : 0;
-  std::uint32_t low[kTokensOfThread];
-  std::uint32_t high[kTokensOfThread];
+  std::uint32_t low[kShape.tokens];
+  std::uint32_t high[kShape.tokens];
   FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
-    const std::uint32_t at = token + u < args.tokens ? token + u : args.tokens - 1;
+  for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
+    const std::uint32_t wanted = token + u * kShape.rows;
+    const std::uint32_t at = wanted < args.tokens ? wanted : args.tokens - 1;
     const auto* const from = static_cast<const std::uint8_t*>(args.slots.data) + (std::uint64_t{at} << shift);
     low[u] = *reinterpret_cast<const std::uint32_t*>(from);
     high[u] = *reinterpret_cast<const std::uint32_t*>(from + upper);
   }
   sync_warp();  // what stands before it stays before it: a compiler would wait for one slot after another to spare registers
   FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kTokensOfThread; ++u) {
-    const std::uint32_t sign = wide ? high[u] : static_cast<std::uint32_t>(static_cast<std::int32_t>(low[u]) >> 31);
-    slots[u] = token + u < args.tokens ? std::uint64_t{sign} << 32 | low[u] : ~std::uint64_t{0};
+  for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
+    slots[u] = token + u * kShape.rows < args.tokens ? narrow_slot(wide, low[u], high[u]) : kNoSlot;
   }
 }
-[[nodiscard]] FP4PA_DEVICE inline PageRow page_row(const PieceArgs& args, std::uint64_t slot) {
-  const std::uint32_t low = static_cast<std::uint32_t>(slot) & 0x7fffffffu;
+/// @param slot  any below 2^31 is divided; a larger one is not there
+[[nodiscard]] FP4PA_DEVICE inline PageRow page_row(const PieceArgs& args, std::uint32_t slot) {
+  const std::uint32_t low = slot & 0x7fffffffu;
   const std::uint32_t page = args.page_size.quotient(low);
   return {page, low - page * args.page_size.divisor, slot < args.limit};
 }
@@ -148,6 +170,11 @@ struct PieceThread {
   return narrow(v.page_stride) && narrow(v.token_stride) && narrow(v.head_stride) && narrow(v.scale_page_stride) &&
          narrow(v.scale_token_stride) && narrow(v.scale_head_stride);
 }
+/// Whether every row of scales begins at a multiple of `bytes`.
+[[nodiscard]] inline bool scales_at_multiples(const core::TensorView& v, std::int64_t bytes) {
+  return aligned(v.scales, static_cast<std::uintptr_t>(bytes)) && v.scale_page_stride % bytes == 0 &&
+         v.scale_token_stride % bytes == 0 && v.scale_head_stride % bytes == 0;
+}
 /// Whether plain rows begin at multiples of 16 bytes.
 [[nodiscard]] inline bool aligned(const PlainRows& r) {
   return aligned(r.data, 16) && r.token_stride * size_of(r.dtype) % 16 == 0 && r.head_stride * size_of(r.dtype) % 16 == 0;
@@ -157,30 +184,31 @@ struct PieceThread {
   return t.view.format != KvFormat::kE8m0PerToken || (t.head_dim & (t.head_dim - 1)) == 0;
 }
 
-/// @param elements  of a piece of K and of V
-[[nodiscard]] inline PieceArgs piece_args(const AppendArgs& a, int k_elements, int v_elements) {
+[[nodiscard]] inline PieceArgs piece_args(const AppendArgs& a, PieceShape k, PieceShape v) {
   PieceArgs out{};
   out.slots = a.slots.view;
   out.tokens = static_cast<std::uint32_t>(a.slots.size);
   out.limit = static_cast<std::uint32_t>(a.slots.limit);
   out.page_size = core::Divisor::of(static_cast<std::uint32_t>(a.slots.page_size));
   for (int i = 0; i < 2; ++i) {
+    const PieceShape& shape = i == 0 ? k : v;
     out.tensors[i] = a.tensors[i];
     out.rows[i] = a.inputs[i];
-    const auto per_head = static_cast<std::uint32_t>(a.tensors[i].head_dim / (i == 0 ? k_elements : v_elements));
-    out.per_head[i] = core::Divisor::of(per_head);
-    out.per_token[i] = core::Divisor::of(per_head * static_cast<std::uint32_t>(a.heads));
-    out.threads[i] = (out.tokens + kTokensOfThread - 1) / kTokensOfThread * out.per_token[i].divisor;
+    const std::uint32_t per_row = static_cast<std::uint32_t>(a.tensors[i].head_dim) / shape.elements;
+    const std::uint32_t per_tokens = per_row * shape.rows * static_cast<std::uint32_t>(a.heads);
+    out.per_row[i] = core::Divisor::of(per_row);
+    out.per_head[i] = core::Divisor::of(per_row * shape.rows);
+    out.per_tokens[i] = core::Divisor::of(per_tokens);
+    out.threads[i] = (out.tokens + shape.all_tokens() - 1) / shape.all_tokens() * per_tokens;
+    out.pairs_of_scales[i] = scales_at_multiples(a.tensors[i].view, 2);
   }
-  const core::TensorView& v = a.tensors[1].view;
-  out.words_of_scales =
-      aligned(v.scales, 8) && v.scale_page_stride % 8 == 0 && v.scale_token_stride % 8 == 0 && v.scale_head_stride % 8 == 0;
+  out.words_of_scales = scales_at_multiples(a.tensors[1].view, 8);
   return out;
 }
 /// Whether 32 bits count the pieces, of four elements at the least, and the pool's slots.
 [[nodiscard]] inline bool few(const AppendArgs& a) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  return a.slots.limit < kMost && a.slots.size <= (kMost - 1) / (std::int64_t{a.heads} * 64) - 4;
+  return a.slots.limit < kMost && a.slots.size <= (kMost - 1) / (std::int64_t{a.heads} * 64) - 64;
 }
 using PieceKernel = void (*)(PieceArgs);
 /// K and V in one launch where one kernel serves both. A tensor without threads is left out.

@@ -97,32 +97,31 @@ FP4PA_KERNEL(quantize_pieces, kPieceThreads, TensorPieceArgs args) {
   const bool there = piece < args.pieces;
   RawPiece<kDType, 16> raw{};
   if (there) raw.load(core::element_address(t.plain, kDType, std::int64_t{piece} * 16));
-  float x[16];
-  raw.values(x);
-  constexpr bool kFewBits = kDType == DType::kBF16;
   const QuantizeConfig& c = t.config;
   if (c.format == BlockFormat::kMxfp8) {
+    float x[16];
+    raw.values(x);
     const PieceCodes out = encode_mxfp8_piece(x, core::e8m0_carry<core::E4M3>(c.scale_mode));
     if (!there) return;
     reinterpret_cast<Words<16>*>(t.codes)[piece] = out.codes;
-    if (piece % 2 == 0) *args.scale_of(piece / 2) = out.scale;
+    if (piece % 2 == 0) *args.scale_of(piece / 2) = out.scales[0];
     return;
   }
   const bool nvfp4 = c.format == BlockFormat::kNvfp4;
   PieceCodes out;
   if (!nvfp4) {
-    out = encode_mxfp4_piece<kFewBits>(x, core::e8m0_carry<core::E2M1>(c.scale_mode), 2);
+    out = encode_mxfp4_piece(raw, core::e8m0_carry<core::E2M1>(c.scale_mode), 2);
   } else if (c.nvfp4_scale == Nvfp4Scale::kAmaxOver6) {
-    out = encode_nvfp4_piece<kFewBits, Nvfp4Scale::kAmaxOver6>(x, c.global_scale, args.to_units);
+    out = encode_nvfp4_piece<Nvfp4Scale::kAmaxOver6>(raw, c.global_scale, args.to_units);
   } else {
-    out = encode_nvfp4_piece<kFewBits, Nvfp4Scale::kFourOverSix>(x, c.global_scale, args.to_units);
+    out = encode_nvfp4_piece<Nvfp4Scale::kFourOverSix>(raw, c.global_scale, args.to_units);
   }
   if (!there) return;
   reinterpret_cast<Words<8>*>(t.codes)[piece] = {{out.codes.w[0], out.codes.w[1]}};
   if (nvfp4) {
-    *args.scale_of(piece) = out.scale;
+    *args.scale_of(piece) = out.scales[0];
   } else if (piece % 2 == 0) {
-    *args.scale_of(piece / 2) = out.scale;
+    *args.scale_of(piece / 2) = out.scales[0];
   }
 }
 
@@ -158,6 +157,14 @@ FP4PA_KERNEL(dequantize_pieces, kPieceThreads, TensorPieceArgs args) {
   for (int u = 0; u < kDequantizedPieces; ++u) {
     const std::uint32_t piece = first + static_cast<std::uint32_t>(u) * kPieceThreads;
     if (piece >= args.pieces) break;
+    const float factor = nvfp4 ? ue4m3_scale(scale[u]) : core::E8M0::decode(scale[u]);
+    if constexpr (kDType == DType::kBF16 && Bf16Pairs::kThere) {
+      if (!mxfp8) {
+        const std::uint32_t pair = pack_bf16(factor, factor);
+        static_cast<Words<16>*>(t.plain)[piece] = e2m1_bf16_piece(codes[u].w[0], {pair, pair, pair, pair}, nvfp4, global);
+        continue;
+      }
+    }
     float x[kN];
     if (mxfp8) {
       e4m3_piece(codes[u], x);
@@ -166,7 +173,6 @@ FP4PA_KERNEL(dequantize_pieces, kPieceThreads, TensorPieceArgs args) {
       half.w[0] = static_cast<std::remove_reference_t<decltype(half.w[0])>>(codes[u].w[0]);
       e2m1_piece(half, x);
     }
-    const float factor = nvfp4 ? ue4m3_scale(scale[u]) : core::E8M0::decode(scale[u]);
     FP4PA_UNROLL
     for (int i = 0; i < kN; ++i) x[i] = x[i] * factor * global;
     static_cast<Words<16>*>(t.plain)[piece] = pack_piece<kDType>(x);

@@ -14,10 +14,9 @@ struct AttendArgs {
   core::WorkList list;
   core::SharedLayout layout;
   std::int32_t warps;  // of an attention block
-  core::MergeNote* notes = nullptr;  // [num_workers], where the attention kernel leaves notes for a merge
 };
 
-/// Prefix sums of the schedule: costs, and under fixed splits slots.
+/// Prefix sums of the schedule: costs, and under fixed splits slots; where each worker starts, and what it will leave to merge.
 Error launch_schedule(const core::WorkList& list, Stream stream) noexcept;
 /// Merges the partial states of the units that were divided.
 Error launch_merge(const AttendArgs& args, Stream stream) noexcept;

@@ -35,6 +35,15 @@ FP4PA_FN std::uint32_t select_bits(std::uint32_t mask, std::uint32_t a, std::uin
 #endif
 }
 
+#if defined(__CUDA_ARCH__)
+/// __byte_perm, which takes no notice of a selector's bit 3.
+__device__ __forceinline__ std::uint32_t prmt(std::uint32_t x, std::uint32_t selector) {
+  std::uint32_t out;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(out) : "r"(x), "r"(selector));
+  return out;
+}
+#endif
+
 /// Eight codes, nibble n of q, to f16 times 2^-14: out[p] holds nibble p in its lower and nibble p + 4 in its upper half.
 ///
 /// A byte at a time: sign to bit 7, the three magnitude bits to bits 3 to 1, which is the upper byte of an f16. Then bytes
@@ -84,12 +93,23 @@ FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t pair) {
 #endif
 }
 
-/// The same to bf16, times 2^-120; NaN gives NaN. bf16 has E4M3's bits and more, so they only have to be moved.
-FP4PA_FN std::uint32_t e4m3_to_bf16(std::uint32_t pair) {
-  const std::uint32_t spread = (pair & 0xffu) | ((pair & 0xff00u) << 8);
-  const std::uint32_t magnitude = spread & 0x007f007fu;
-  const std::uint32_t nan = (magnitude + 0x00010001u) & 0x00800080u;  // bit 7 of a half where the code is 0x7f
-  return ((spread & 0x00800080u) << 8) | (magnitude << 4) | (nan * 255u);
+/// Four E4M3 codes to bf16 times 2^-120, the first two to out[0]. bf16 has E4M3's bits and more, so that they only have to be
+/// moved; a NaN fills its half with ones.
+FP4PA_FN void e4m3_to_bf16(std::uint32_t codes, std::uint32_t (&out)[2]) {
+  constexpr std::uint32_t kSigns = 0x80008000u;
+  constexpr std::uint32_t kBits = 0x87f087f0u;
+  const std::uint32_t over = (codes & 0x7f7f7f7fu) + 0x01010101u;  // bit 7 of a byte where its code is 0x7f
+#if defined(__CUDA_ARCH__)
+  const std::uint32_t upper[2] = {__byte_perm(codes, 0, 0x1404), __byte_perm(codes, 0, 0x3424)};
+  // Selectors with bit 3 repeat a byte's highest bit.
+  const std::uint32_t nan[2] = {prmt(over, 0x9988), prmt(over, 0xbbaa)};
+#else
+  const std::uint32_t upper[2] = {(codes & 0xffu) << 8 | (codes & 0xff00u) << 16,
+                                  (codes & 0xff0000u) >> 8 | (codes & 0xff000000u)};
+  const auto ones = [over](int i) { return (over >> (8 * i + 7) & 1u) * 0xffffu; };
+  const std::uint32_t nan[2] = {ones(0) | ones(1) << 16, ones(2) | ones(3) << 16};
+#endif
+  for (int i = 0; i < 2; ++i) out[i] = (select_bits(kSigns, upper[i], upper[i] >> 4) & kBits) | nan[i];
 }
 
 FP4PA_FN std::uint32_t byte_of(std::uint32_t word, int index) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "core/formats/minifloat.hpp"
+#include "core/math.hpp"
 
 namespace fp4pa::core {
 
@@ -24,24 +25,35 @@ FP4PA_FN constexpr float odd_bf16(float x) {
   return float_from_bits((bits | ((bits & 0xffffu) + 0xffffu)) & 0xffff0000u);
 }
 
+/// |x| over a scale that is a power of two, times 2^-14, rounded to E2M1's steps, ties to even; 8 may come out. The adder rounds, as
+/// e2m1_pairs.hpp says, so that any f32 is right. Not for NaN.
+FP4PA_FN float e2m1_rounded(float y) {
+  const float large = math::max(y, 1.5f * kE2m1HalfUnit);
+  return math::fma(large, 0x1p22f, -math::fma(large, 0x1p22f, -y));
+}
+
 /// Two f16 of magnitude up to 10 * 2^-14: rounded at bit 9 of each, sign left alone. 8 may come out for what saturates to 6.
 FP4PA_FN constexpr std::uint32_t e2m1_round_halves(std::uint32_t halves) {
   return halves + 0x00ff00ffu + ((halves >> 9) & 0x00010001u);
 }
 
-/// Eight codes, element n in nibble n, of elements that come as pairs of f16 times 2^-14: (0, 4), (1, 5), (2, 6), (3, 7).
-FP4PA_FN constexpr std::uint32_t e2m1_codes(const std::uint32_t (&halves)[4]) {
+/// Eight codes, element n in nibble n, of elements that come as pairs of f16 times 2^-14: (0, 4), (1, 5), (2, 6), (3, 7). What stands
+/// below bit 9 of an f16 is cut off.
+FP4PA_FN constexpr std::uint32_t e2m1_codes_of_rounded(const std::uint32_t (&halves)[4]) {
   // Upper bytes: sign, three bits that are zero unless the value is 8, code, a bit that is left over.
   std::uint32_t bytes[2] = {};
   FP4PA_UNROLL
   for (int i = 0; i < 2; ++i) {
-    const std::uint32_t first = e2m1_round_halves(halves[i]);
-    const std::uint32_t second = e2m1_round_halves(halves[i + 2]);
-    const std::uint32_t four = ((first >> 8) & 0x00ff00ffu) | (second & 0xff00ff00u);
+    const std::uint32_t four = ((halves[i] >> 8) & 0x00ff00ffu) | (halves[i + 2] & 0xff00ff00u);
     bytes[i] = four - ((four & 0x10101010u) >> 3);  // 8, code 8, becomes code 7
   }
   return ((bytes[0] >> 1) & 0x07070707u) | ((bytes[0] >> 4) & 0x08080808u) | ((bytes[1] << 3) & 0x70707070u) |
          (bytes[1] & 0x80808080u);
+}
+/// The same of halves that are not rounded yet.
+FP4PA_FN constexpr std::uint32_t e2m1_codes(const std::uint32_t (&halves)[4]) {
+  return e2m1_codes_of_rounded({e2m1_round_halves(halves[0]), e2m1_round_halves(halves[1]), e2m1_round_halves(halves[2]),
+                                e2m1_round_halves(halves[3])});
 }
 
 /// The inverse: out[p] holds elements p and p + 4 as f16, times 2^-14.

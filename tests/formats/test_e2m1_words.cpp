@@ -5,8 +5,10 @@
 #include <initializer_list>
 
 #include "core/divisor.hpp"
+#include "core/formats/e2m1_pairs.hpp"
 #include "core/formats/e2m1_words.hpp"
 #include "core/formats/formats.hpp"
+#include "tests/formats/bf16_pairs.hpp"
 
 using namespace fp4pa;
 
@@ -54,6 +56,62 @@ TEST_CASE("E2M1 words: as MXFP4's codes around every tie and scale") {
     }
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("E2M1 rounded by an addition: every f32 under 8 that is not far below the first tie, and the ties' surroundings") {
+  long long wrong = 0;
+  const auto check = [&](float y) {
+    const float value = core::e2m1_rounded(y * core::kE2m1HalfUnit) / core::kE2m1HalfUnit;
+    const auto code = static_cast<std::uint8_t>(core::E2M1::encode(y));
+    wrong += (value < 8.0f ? value : 6.0f) != core::E2M1::decode(code);
+  };
+  for (std::uint32_t bits = 0; bits < 0x41000000u; bits += 97) check(core::float_from_bits(bits));
+  for (const float tie : kTies) {
+    for (int i = -300; i <= 300; ++i) check(core::float_from_bits(core::float_bits(tie) + static_cast<std::uint32_t>(i)));
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("E2M1 pairs: as MXFP4's codes for every bfloat16 under every scale that it can have") {
+  long long wrong = 0;
+  for (std::uint32_t scale = 0; scale < 254; ++scale) {
+    const auto e8m0 = static_cast<std::uint8_t>(scale);
+    const auto to_units = core::Bf16ToUnits::of(e8m0);
+    const float limit = 8.0f * core::E8M0::decode(e8m0);
+    for (std::uint32_t first = 0; first < 0x7f80u; first += 8) {
+      if (!(core::bf16_to_f32(static_cast<std::uint16_t>(first + 7)) < limit)) break;
+      for (const std::uint32_t signs : {0x80000000u, 0x00008000u}) {
+        std::uint32_t x[4];
+        std::uint32_t scaled[4];
+        for (std::uint32_t p = 0; p < 4; ++p) {
+          x[p] = (first + 2 * p) | (first + 2 * p + 1) << 16 | signs;
+          scaled[p] = to_units.twice ? tests::Bf16Pairs::mul(x[p], core::Bf16ToUnits::kFirst) : x[p];
+        }
+        const std::uint32_t word = core::e2m1_codes_of_bf16<tests::Bf16Pairs>(
+            scaled, {to_units.factor, to_units.factor, to_units.factor, to_units.factor});
+        for (int i = 0; i < 8; ++i) {
+          const float value = core::bf16_to_f32(static_cast<std::uint16_t>(x[i / 2] >> (16 * (i % 2))));
+          wrong += ((word >> (4 * i)) & 15u) != core::e2m1_code(value, e8m0);
+        }
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("E2M1 pairs: the largest magnitude, NaN above all; codes as bfloat16") {
+  const std::uint32_t pairs[4] = {0x3f80c000u, 0x00000001u, 0xbf800000u, 0x80003fffu};
+  CHECK(core::bf16_amax<tests::Bf16Pairs, 4>(pairs) == 2.0f);
+  const std::uint32_t with_nan[4] = {0x3f80c000u, 0x7f800001u, 0xbf80ff81u, 0x80003fffu};
+  CHECK(std::isnan(core::bf16_amax<tests::Bf16Pairs, 4>(with_nan)));
+  for (std::uint32_t n = 0; n < 16; ++n) {
+    for (int i = 0; i < 8; ++i) {
+      std::uint32_t x[4];
+      core::bf16_of_e2m1<tests::Bf16Pairs>(n << (4 * i) | 0x5u << (4 * ((i + 1) % 8)), x);
+      const float value = core::bf16_to_f32(static_cast<std::uint16_t>(x[i / 2] >> (16 * (i % 2))));
+      CHECK(core::float_bits(value) == core::float_bits(core::E2M1::decode(static_cast<std::uint8_t>(n))));
+    }
+  }
 }
 
 TEST_CASE("E2M1 words: as NVFP4's codes around every tie and scale, by a reciprocal that is a little off") {

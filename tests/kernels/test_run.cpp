@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <vector>
 
 #include "api/attention_params.hpp"
@@ -79,6 +80,44 @@ TEST_CASE("the schedule's prefix sums are those of one loop") {
       }
     }
   }
+}
+
+TEST_CASE("the schedule leaves each worker's start, and the note of what goes on after its piece") {
+  std::vector<scene::Sequence> many;
+  for (std::int32_t i = 0; i < 700; ++i) many.push_back({i % 5, i * 7 % 90 + 1, 0});
+  int with_items = 0, with_notes = 0;
+  for (const auto& sequences : {kMixed, many}) {
+    for (const std::int32_t split : {0, 128}) {
+      for (const std::int32_t workers : {5, 600}) {  // more than there are threads for
+        Planned p(spec_of(32, sequences), workers, split);
+        core::fill_prefixes(p.list);
+        std::vector<core::WorkerStart> starts;
+        std::vector<core::MergeNote> notes;
+        for (std::int32_t w = 0; w < workers; ++w) {
+          starts.push_back(core::worker_start(p.list, w));
+          notes.push_back(split == 0 ? core::merge_note(p.list, w) : core::MergeNote{});
+          with_items += starts.back().begin < starts.back().end ? 1 : 0;
+          with_notes += notes.back().count > 1 ? 1 : 0;
+        }
+        for (const OnHost* host : {&kLanes32, &kLanes64}) {
+          std::memset(p.workspace.data(), 0xff, 8 * p.workspace.size());
+          host->schedule(p.list);
+          for (std::int32_t w = 0; w < workers; ++w) {
+            const core::WorkerStart& a = p.list.partition.starts[w];
+            const core::WorkerStart& b = starts[static_cast<std::size_t>(w)];
+            CHECK(std::tie(a.seq, a.block, a.kv_head, a.begin, a.end, a.block_begin, a.block_slot) ==
+                  std::tie(b.seq, b.block, b.kv_head, b.begin, b.end, b.block_begin, b.block_slot));
+            const core::MergeNote& c = p.list.partition.notes[w];
+            const core::MergeNote& d = notes[static_cast<std::size_t>(w)];
+            CHECK(std::tie(c.seq, c.block, c.kv_head, c.begin, c.first, c.last, c.count) ==
+                  std::tie(d.seq, d.block, d.kv_head, d.begin, d.first, d.last, d.count));
+          }
+        }
+      }
+    }
+  }
+  CHECK(with_items > 100);
+  CHECK(with_notes > 10);
 }
 
 TEST_CASE("the merge writes the rows that one loop writes") {

@@ -12,6 +12,7 @@
 #include "core/formats/elements.hpp"
 #include "core/formats/half.hpp"
 #include "core/macros.hpp"
+#include "tests/formats/bf16_pairs.hpp"
 #include "tests/kernels/fibers.hpp"
 
 #if !defined(FP4PA_GPU) || !defined(FP4PA_TEST_LANES) || !defined(FP4PA_TEST_TURN)
@@ -30,6 +31,7 @@ using Error = int;
 using Stream = void*;
 
 inline constexpr int kLanes = FP4PA_TEST_LANES;
+inline constexpr bool kFlatPointers = true;
 
 struct Grid {
   int x, y;
@@ -61,6 +63,17 @@ inline std::uint32_t pack_bf16(float low, float high) {
 inline void unpack_f16(std::uint32_t word, float* low, float* high) {
   *low = core::f16_to_f32(static_cast<std::uint16_t>(word));
   *high = core::f16_to_f32(static_cast<std::uint16_t>(word >> 16));
+}
+struct Bf16Pairs : tests::Bf16Pairs {
+  static constexpr bool kThere = FP4PA_TEST_LANES == 32;  // with one width of a warp and without with the other
+};
+inline std::uint32_t upper_halves(float low, float high) {
+  return core::float_bits(low) >> 16 | (core::float_bits(high) & 0xffff0000u);
+}
+inline float larger_magnitude(float most, float x) {
+  const std::uint32_t a = core::float_bits(most);
+  const std::uint32_t b = core::magnitude_bits(x);
+  return core::float_from_bits(a > b ? a : b);
 }
 /// As wrong as a device's may be.
 inline float near_reciprocal(float x) {
