@@ -6,25 +6,72 @@
 #include "cuda/dependency.cuh"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/notes.cuh"
 
 namespace fp4pa::cuda {
 
+/// What a block knows of its items, in shared memory: whoever walks the schedule holds dozens of registers, and whoever looks up
+/// rows a few more, of which a tile's loop has none to spare.
+struct Aside {
+  core::StoredWalk walk;
+  core::WorkItem item;
+  core::RowMap rows;
+  bool found;
+};
+static_assert(sizeof(Aside) <= simt::kAsideBytes);
+
+/// Finds the block's next item, by one of its threads; false: there is none.
+[[nodiscard]] __device__ __forceinline__ bool next_item(const AttendArgs& args, Aside& aside) {
+  __syncthreads();  // everybody is done with the last one
+  if (threadIdx.x == 0) {
+    core::StoredWalk walk = aside.walk;
+    core::WorkItem item;
+    aside.found = walk.next(args.list, item);
+    if (aside.found) {
+      aside.item = item;
+      aside.rows = core::RowMap(args.params, item);
+      aside.walk = walk;
+    }
+  }
+  __syncthreads();
+  return aside.found;
+}
+
+/// By all threads of the block.
 /// @param shared  the block's dynamic shared memory, aligned as the shim's operands want it
 template <class Shim>
+__device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, std::uint8_t* shared) {
+  typename Shim::Exec exec(shared);
+  auto& aside = *reinterpret_cast<Aside*>(shared + args.layout.aside);
+  wait_for_previous();
+  allow_dependents();
+  if (threadIdx.x == 0) {
+    const auto worker = static_cast<std::int32_t>(blockIdx.x);
+    aside.walk = core::StoredWalk(args.list, worker, args.list.partition.starts[worker]);
+  }
+  // A loop, not a function called for each item: where that was not inlined, a kernel of two segments found its parameters and
+  // its state through pointers.
+  while (next_item(args, aside)) {
+    exec.forget();  // addresses are not worth registers from item to item
+    core::SimtTileBackend<Shim> backend(exec, args.params, aside.rows, args.layout);
+    core::attend(backend, args.params, aside.item, aside.rows);
+  }
+}
+
+/// By threads that each walk the items themselves: where only some of a block attend, in groups that wait for each other nowhere.
+/// @param shared  the block's dynamic shared memory, aligned as the shim's operands want it
+template <class Shim, class Backend = core::SimtTileBackend<Shim>>
 __device__ __forceinline__ void attend_items(const AttendArgs& args, std::uint8_t* shared) {
   typename Shim::Exec exec(shared);
   wait_for_previous();
   allow_dependents();
-  if (threadIdx.x == 0) clear_note(args);
   // Inlined by force: called as a function, a kernel of two segments found its parameters and its state through pointers.
-  const auto attend_item = [&](const core::WorkItem& item, const core::Unit& unit) __attribute__((always_inline)) {
+  const auto attend_item = [&](const core::WorkItem& item) __attribute__((always_inline)) {
     const core::RowMap rows(args.params, item);
-    core::SimtTileBackend<Shim> backend(exec, args.params, rows, args.layout);
+    Backend backend(exec, args.params, rows, args.layout);
     core::attend(backend, args.params, item);
-    if (threadIdx.x == 0) leave_note(args, item, unit);
   };
-  core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), attend_item);
+  const auto worker = static_cast<std::int32_t>(blockIdx.x);
+  core::for_each_item(args.list, worker, args.list.partition.starts[worker], attend_item);
 }
 
 /// What shared_layout_of() assumes about the back end's sizes.
@@ -32,8 +79,7 @@ template <class Shim>
 constexpr bool sizes_agree() {
   constexpr core::SimtConfig kConfig = Shim::kConfig;
   using B = core::SimtTileBackend<Shim>;
-  return B::kQueries == simt::atom_queries(kConfig) &&
-         B::kResultBytes == (kConfig.head_dim + 2) * kConfig.row_tiles * simt::atom_queries(kConfig) * 4;
+  return B::kQueries == simt::atom_queries(kConfig);
 }
 
 }  // namespace fp4pa::cuda

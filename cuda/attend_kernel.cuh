@@ -10,12 +10,20 @@ namespace fp4pa::cuda {
 template <int index>
 using DecodingShim = sm80::ShimFor<simt::kInstances[index], sm80::WarpExec>;
 
+/// The architecture that is being compiled for, 90 for 9.0; the host asks nothing of launch bounds.
+#if defined(__CUDA_ARCH__)
+inline constexpr int kComputeCapability = __CUDA_ARCH__ / 10;
+#else
+inline constexpr int kComputeCapability = 0;
+#endif
+
 /// @tparam index  row of kInstances; a number, because nvcc cannot name a kernel after a structure
 template <int index>
-__global__ void __launch_bounds__(simt::kInstances[index].warps * 32, simt::kInstances[index].blocks)
+__global__ void __launch_bounds__(simt::kInstances[index].warps * 32,
+                                  simt::blocks_of(simt::kInstances[index], kComputeCapability))
     attend(const __grid_constant__ AttendArgs args) {
   extern __shared__ __align__(128) std::uint8_t shared[];
-  attend_items<DecodingShim<index>>(args, shared);
+  attend_items_of_block<DecodingShim<index>>(args, shared);
 }
 
 // Named by number, because nvcc 13.0 loses the shape of a shim that it meets in an assertion.

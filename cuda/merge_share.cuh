@@ -34,7 +34,6 @@ __device__ __forceinline__ void store_four(const float4& x, core::HeadTensor& o,
 }
 
 /// The rows of a divided unit that fall to `worker`; every thread of a block of kShareWarps warps calls it.
-/// @param note  of a unit all of whose workers, from first to last, hold a part
 __device__ inline void merge_share(const core::AttentionParams& p, MergeSums& sums, const core::MergeNote& note, int worker) {
   const core::RowMap rows(p, {note.seq, note.block, note.kv_head, {0, 0}, -1});
   const int parts = note.last - note.first + 1;

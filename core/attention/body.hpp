@@ -33,7 +33,8 @@ template <TileBackend B>
 FP4PA_FN void adjust_scores(B& b, const AttentionParams& p, const RowMap& rows, typename B::Scores& scores) {
   if (p.softcap_log2 > 0.0f) {
     const float cap = p.softcap_log2;
-    b.each_score(scores, [cap](float& score, std::int32_t, std::int32_t) { score = cap * math::tanh(score / cap); });
+    const float inverse = 1.0f / cap;
+    b.each_score(scores, [cap, inverse](float& score, std::int32_t, std::int32_t) { score = cap * math::tanh(score * inverse); });
   }
   if (p.alibi_slopes != nullptr) {
     b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
@@ -129,9 +130,9 @@ FP4PA_FN void store_result(B& b, const AttentionParams& p, const RowMap& rows, R
 }
 
 /// One work item from its queries to its result.
+/// @param rows  RowMap(p, item), for whoever has it already
 template <TileBackend B>
-FP4PA_FN void attend(B& b, const AttentionParams& p, const WorkItem& item) {
-  const RowMap rows(p, item);
+FP4PA_FN void attend(B& b, const AttentionParams& p, const WorkItem& item, const RowMap& rows) {
   RunningState<B> state{b.row_vector(kMinusInf), b.row_vector(0.0f), b.zero_output()};
 
   const KeyRange keys = keys_of(p, rows, item);
@@ -149,6 +150,11 @@ FP4PA_FN void attend(B& b, const AttentionParams& p, const WorkItem& item) {
   } else {
     store_result(b, p, rows, state);
   }
+}
+
+template <TileBackend B>
+FP4PA_FN void attend(B& b, const AttentionParams& p, const WorkItem& item) {
+  attend(b, p, item, RowMap(p, item));
 }
 
 }  // namespace fp4pa::core

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/divisor.hpp"
 #include "core/macros.hpp"
 #include "core/paging/page_table.hpp"
 #include "core/paging/tensor_view.hpp"
@@ -44,6 +45,7 @@ struct AttentionParams {
   std::int32_t num_q_heads;
   std::int32_t num_kv_heads;
   std::int32_t group_heads;  // num_q_heads / num_kv_heads
+  Divisor group_divisor;     // the same
   std::int32_t head_dim;
   Rotation rotation;
 

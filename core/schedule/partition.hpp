@@ -32,7 +32,11 @@ inline constexpr std::int32_t kMaxSplitRows = 256;
 /// A split that cuts nothing.
 inline constexpr std::int32_t kNoSplit = 1 << 30;
 
-/// The plan's constants. The prefix sums live in the workspace.
+struct WorkerStart;
+struct MergeNote;
+
+/// The plan's constants. The prefix sums live in the workspace, and so do starts and notes, which a device's schedule leaves for
+/// its other kernels.
 struct Partition {
   std::int32_t num_workers;
   std::int32_t tile_rows;
@@ -40,6 +44,8 @@ struct Partition {
   std::int64_t* cost_prefix;        // [batch + 1]: cost of all units of the sequences before
   std::int64_t* slot_prefix;        // [batch + 1], fixed only: partial slots of the sequences before
   std::int32_t overhead_tiles = kItemOverheadTiles;  // cost of an item beyond its tiles
+  WorkerStart* starts = nullptr;    // [num_workers]
+  MergeNote* notes = nullptr;       // [num_workers]
 };
 
 /// What decides which keys a row block sees.
@@ -57,16 +63,35 @@ struct TileRange {
   [[nodiscard]] FP4PA_FN constexpr std::int32_t size() const { return end - begin; }
 };
 
-/// a / b of what is not negative, in 32 bits where it fits: a GPU divides 64 bits in hundreds of cycles.
+/// a / b, bit by bit. A compiler for a GPU makes a call of a 64-bit division, and a call takes registers from all that is kept
+/// around it, whether it is ever made or not.
+[[nodiscard]] FP4PA_FN constexpr std::uint64_t long_division(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t rest = 0;  // less than b, which leaves a bit free below 2^63
+  FP4PA_NO_UNROLL
+  for (int bit = 0; bit < 64; ++bit) {
+    rest = rest << 1 | a >> 63;
+    a <<= 1;
+    if (rest >= b) {
+      rest -= b;
+      a |= 1;  // the quotient moves in where a moves out
+    }
+  }
+  return a;
+}
+
+/// a / b of what is not negative, in 32 bits where it fits, as nearly always.
 [[nodiscard]] FP4PA_FN constexpr std::int64_t divide(std::int64_t a, std::int64_t b) {
-  if (((a | b) >> 32) != 0) return a / b;
+  if (((a | b) >> 32) != 0) {
+    return static_cast<std::int64_t>(long_division(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
+  }
   return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
 }
 
+/// Packed query rows of a call fit 31 bits, which planning checks; so do tiles.
 [[nodiscard]] FP4PA_FN constexpr std::int32_t row_blocks(const SequenceShape& s, std::int32_t tile_rows) {
-  const std::int64_t rows = static_cast<std::int64_t>(s.q_len) * s.group_heads;
+  const std::int32_t rows = s.q_len * s.group_heads;
   if (rows <= tile_rows) return rows > 0 ? 1 : 0;  // decode
-  return static_cast<std::int32_t>(divide(rows + tile_rows - 1, tile_rows));
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(rows) + tile_rows - 1) / static_cast<std::uint32_t>(tile_rows));
 }
 
 /// Tiles of a piece of this sequence's units; 0: balanced, the cuts fall where the workers' pieces end.
@@ -78,14 +103,17 @@ struct TileRange {
 /// KV tiles that the rows of block `block` can see.
 [[nodiscard]] FP4PA_FN constexpr TileRange visible_tiles(const SequenceShape& s, std::int32_t tile_rows,
                                                          std::int32_t block) {
-  const std::int64_t rows = static_cast<std::int64_t>(s.q_len) * s.group_heads;
+  const std::int32_t rows = s.q_len * s.group_heads;
   std::int32_t first_query = 0;
   std::int32_t last_query = s.q_len - 1;
   if (rows > tile_rows) {
-    const std::int64_t first_row = static_cast<std::int64_t>(block) * tile_rows;
-    const std::int64_t end_row = first_row + tile_rows < rows ? first_row + tile_rows : rows;
-    first_query = static_cast<std::int32_t>(divide(first_row, s.group_heads));
-    last_query = static_cast<std::int32_t>(divide(end_row - 1, s.group_heads));
+    const std::int32_t first_row = block * tile_rows;
+    const std::int32_t last_row = (rows - first_row > tile_rows ? first_row + tile_rows : rows) - 1;
+    const auto query_of = [&](std::int32_t row) {
+      return static_cast<std::int32_t>(static_cast<std::uint32_t>(row) / static_cast<std::uint32_t>(s.group_heads));
+    };
+    first_query = query_of(first_row);
+    last_query = query_of(last_row);
   }
   const std::int32_t offset = s.kv_len - s.q_len;  // key position of the first query; negative if keys are missing
   std::int32_t end = s.kv_len;
@@ -105,7 +133,8 @@ struct TileRange {
 
 /// Items a unit of `tiles` tiles falls into under fixed splits; one even when there is nothing to see (O = 0 is work too).
 [[nodiscard]] FP4PA_FN constexpr std::int32_t fixed_pieces(std::int32_t tiles, std::int32_t split_tiles) {
-  return tiles <= split_tiles ? 1 : (tiles + split_tiles - 1) / split_tiles;
+  if (tiles <= split_tiles) return 1;
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(tiles) + split_tiles - 1) / static_cast<std::uint32_t>(split_tiles));
 }
 
 /// Cost of one unit in tiles, with the overhead of its items.
@@ -139,15 +168,18 @@ struct SequenceCost {
   return sum;
 }
 
-/// First cost coordinate of worker `worker`; worker num_workers is the end of the line.
+/// First cost coordinate of worker `worker`; worker num_workers is the end of the line. Where there is less to do than there are
+/// workers the first ones have one step of the line each, so that no worker between two with a part of a unit is without one.
 [[nodiscard]] FP4PA_FN constexpr std::int64_t worker_begin(std::int64_t total, std::int32_t num_workers,
                                                            std::int32_t worker) {
+  if (total < num_workers) return worker < total ? worker : total;
   // total * worker would overflow only past 2^63 / num_workers tiles.
   return divide(total * worker, num_workers);
 }
 
 /// The worker whose piece holds cost coordinate x: the inverse of worker_begin.
 [[nodiscard]] FP4PA_FN constexpr std::int32_t worker_of(std::int64_t total, std::int32_t num_workers, std::int64_t x) {
+  if (total < num_workers) return static_cast<std::int32_t>(x);
   std::int32_t w = static_cast<std::int32_t>(divide(x * num_workers, total));
   while (w + 1 < num_workers && worker_begin(total, num_workers, w + 1) <= x) ++w;
   while (w > 0 && worker_begin(total, num_workers, w) > x) --w;

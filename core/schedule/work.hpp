@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "core/macros.hpp"
 #include "core/schedule/partition.hpp"
@@ -34,7 +33,8 @@ struct Unit {
   TileRange tiles;
   std::int64_t begin;  // cost coordinate
   std::int64_t cost;
-  std::int32_t split;  // tiles of a piece; 0: balanced
+  std::int32_t split;   // tiles of a piece; 0: balanced
+  std::int32_t pieces;  // of fixed splits; 1 where balanced
   std::int64_t slot;   // fixed splits: slot of its first piece
   std::int32_t overhead;  // of an item, in tiles
   [[nodiscard]] FP4PA_FN std::int64_t end() const { return begin + cost; }
@@ -49,9 +49,31 @@ struct WorkItem {
   std::int64_t partial_slot;  // -1: the item is the whole unit and writes the result
 };
 
-/// Walks the units from a cost coordinate on.
+/// Where a worker's piece of the line begins: all that has to be searched and divided for. A GPU's schedule kernel finds it for every
+/// worker, so that the attention kernel only walks on; others find it when they need it.
+struct WorkerStart {
+  std::int32_t seq;
+  std::int32_t block;
+  std::int32_t kv_head;
+  std::int64_t begin;        // of the piece, as is
+  std::int64_t end;          // none where it is not after begin
+  std::int64_t block_begin;  // cost coordinate of the row block's first KV head
+  std::int64_t block_slot;   // fixed splits: slot of the first piece there
+};
+
+/// Walks the units: the KV heads of a row block, which are alike, and then on to the next row block.
 class UnitCursor {
  public:
+  /// Where a cursor stands, as plain data.
+  struct Place {
+    SequenceShape shape;
+    Unit unit;
+    std::int64_t block_begin;
+    std::int64_t block_slot;
+  };
+
+  FP4PA_FN UnitCursor(const WorkList& list, const Place& place)
+      : list_(list), shape_(place.shape), unit_(place.unit), block_begin_(place.block_begin), block_slot_(place.block_slot) {}
   /// The unit that holds coordinate x, 0 <= x < total_cost().
   FP4PA_FN UnitCursor(const WorkList& list, std::int64_t x) : list_(list) {
     std::int32_t low = 0;
@@ -65,28 +87,60 @@ class UnitCursor {
       }
     }
     enter_sequence(low);
-    while (x >= block_begin_ + unit_.cost * list_.num_kv_heads) enter_block(unit_.block + 1);
+    measure();
+    while (x >= block_begin_ + unit_.cost * list_.num_kv_heads) {
+      next_block();
+      measure();
+    }
     set_head(static_cast<std::int32_t>(divide(x - block_begin_, unit_.cost)));
+  }
+  /// The unit in which a worker's piece begins. measure() comes next.
+  FP4PA_FN UnitCursor(const WorkList& list, const WorkerStart& start) : list_(list), shape_(list.shape(start.seq)) {
+    unit_.seq = start.seq;
+    unit_.block = start.block;
+    unit_.kv_head = start.kv_head;
+    block_begin_ = start.block_begin;
+    block_slot_ = start.block_slot;
+  }
+  FP4PA_FN void place(WorkerStart& start) const {
+    start.seq = unit_.seq;
+    start.block = unit_.block;
+    start.kv_head = unit_.kv_head;
+    start.block_begin = block_begin_;
+    start.block_slot = block_slot_;
   }
 
   [[nodiscard]] FP4PA_FN const Unit& unit() const { return unit_; }
+  [[nodiscard]] FP4PA_FN Place place() const { return {shape_, unit_, block_begin_, block_slot_}; }
 
-  /// Moves to the next unit; false at the end of the line.
-  FP4PA_FN bool next() {
-    if (unit_.kv_head + 1 < list_.num_kv_heads) {
-      set_head(unit_.kv_head + 1);
-      return true;
-    }
+  /// What the units of a row block have in common; to be called on each row block.
+  FP4PA_FN void measure() {
+    unit_.split = piece_tiles(shape_, list_.partition.split_tiles);
+    unit_.tiles = visible_tiles(shape_, list_.partition.tile_rows, unit_.block);
+    unit_.pieces = unit_.split == 0 ? 1 : fixed_pieces(unit_.tiles.size(), unit_.split);
+    unit_.overhead = list_.partition.overhead_tiles;
+    unit_.cost = static_cast<std::int64_t>(unit_.tiles.size()) + static_cast<std::int64_t>(unit_.pieces) * unit_.overhead;
+    set_head(unit_.kv_head);
+  }
+  /// Moves to the next unit of the row block; false if there is none.
+  FP4PA_FN bool next_head() {
+    if (unit_.kv_head + 1 >= list_.num_kv_heads) return false;
+    set_head(unit_.kv_head + 1);
+    return true;
+  }
+  /// Moves to the next row block; false at the end of the line.
+  FP4PA_FN bool next_block() {
     if (unit_.block + 1 < row_blocks(shape_, list_.partition.tile_rows)) {
-      enter_block(unit_.block + 1);
-      set_head(0);
+      block_begin_ += unit_.cost * list_.num_kv_heads;
+      block_slot_ += static_cast<std::int64_t>(slots_per_unit()) * list_.num_kv_heads;
+      ++unit_.block;
+      unit_.kv_head = 0;
       return true;
     }
     std::int32_t seq = unit_.seq + 1;
     while (seq < list_.batch && list_.partition.cost_prefix[seq + 1] == list_.partition.cost_prefix[seq]) ++seq;
     if (seq >= list_.batch) return false;
     enter_sequence(seq);
-    set_head(0);
     return true;
   }
 
@@ -94,32 +148,17 @@ class UnitCursor {
   FP4PA_FN void enter_sequence(std::int32_t seq) {
     shape_ = list_.shape(seq);
     unit_.seq = seq;
-    unit_.split = piece_tiles(shape_, list_.partition.split_tiles);
+    unit_.block = 0;
+    unit_.kv_head = 0;
     block_begin_ = list_.partition.cost_prefix[seq];
-    block_slot_ = unit_.split != 0 ? list_.partition.slot_prefix[seq] : 0;
-    measure_block(0);
-  }
-  FP4PA_FN void enter_block(std::int32_t block) {
-    block_begin_ += unit_.cost * list_.num_kv_heads;
-    block_slot_ += static_cast<std::int64_t>(slots_per_unit()) * list_.num_kv_heads;
-    measure_block(block);
-  }
-  FP4PA_FN void measure_block(std::int32_t block) {
-    unit_.block = block;
-    unit_.tiles = visible_tiles(shape_, list_.partition.tile_rows, block);
-    unit_.cost = unit_cost(unit_.tiles.size(), unit_.split, list_.partition.overhead_tiles);
-    unit_.overhead = list_.partition.overhead_tiles;
+    block_slot_ = list_.partition.split_tiles != 0 ? list_.partition.slot_prefix[seq] : 0;
   }
   FP4PA_FN void set_head(std::int32_t head) {
     unit_.kv_head = head;
     unit_.begin = block_begin_ + head * unit_.cost;
     unit_.slot = block_slot_ + static_cast<std::int64_t>(slots_per_unit()) * head;
   }
-  [[nodiscard]] FP4PA_FN std::int32_t slots_per_unit() const {
-    if (unit_.split == 0) return 0;
-    const std::int32_t pieces = fixed_pieces(unit_.tiles.size(), unit_.split);
-    return pieces > 1 ? pieces : 0;
-  }
+  [[nodiscard]] FP4PA_FN std::int32_t slots_per_unit() const { return unit_.pieces > 1 ? unit_.pieces : 0; }
 
   const WorkList& list_;
   SequenceShape shape_{};
@@ -149,48 +188,135 @@ class UnitCursor {
 
 /// Piece `index` of a unit under fixed splits.
 [[nodiscard]] FP4PA_FN WorkItem fixed_piece(const Unit& unit, std::int32_t index) {
-  const std::int32_t pieces = fixed_pieces(unit.tiles.size(), unit.split);
   const std::int32_t first = unit.tiles.begin + index * unit.split;
   const std::int32_t last = first + unit.split < unit.tiles.end ? first + unit.split : unit.tiles.end;
-  return {unit.seq, unit.block, unit.kv_head, {first, last}, pieces > 1 ? unit.slot + index : -1};
+  return {unit.seq, unit.block, unit.kv_head, {first, last}, unit.pieces > 1 ? unit.slot + index : -1};
 }
 
-/// Calls f(WorkItem, Unit), the unit that the item is or is a part of, for every item of `worker`, in the order of the line.
-template <class F>
-  requires std::is_invocable_v<F&, const WorkItem&, const Unit&>
-FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
+[[nodiscard]] FP4PA_FN WorkerStart worker_start(const WorkList& list, std::int32_t worker) {
   const std::int64_t total = list.total_cost();
-  const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
-  const std::int64_t end = worker_begin(total, list.partition.num_workers, worker + 1);
-  if (begin == end) return;
-  UnitCursor cursor(list, begin);
-  do {
-    const Unit& unit = cursor.unit();
-    if (unit.begin >= end) break;
-    const std::int32_t pieces = unit.split == 0 ? 1 : fixed_pieces(unit.tiles.size(), unit.split);
-    for (std::int32_t i = 0; i < pieces; ++i) {
-      WorkItem item;
-      bool mine;
-      if (unit.split == 0) {
-        item = balanced_piece(unit, worker, begin, end);
-        // An empty range is an item only when the whole unit is empty: somebody must write its zeros.
-        mine = item.tiles.size() > 0 || (unit.tiles.size() == 0 && unit.begin >= begin);
-      } else {
-        item = fixed_piece(unit, i);
-        const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + unit.overhead);
-        mine = at >= begin && at < end;
-      }
-      if (mine) f(item, unit);  // the one call: on a GPU it is the whole kernel body, inlined
-    }
-  } while (cursor.next());
+  WorkerStart start{};
+  start.begin = worker_begin(total, list.partition.num_workers, worker);
+  start.end = worker_begin(total, list.partition.num_workers, worker + 1);
+  if (start.begin < start.end) UnitCursor(list, start.begin).place(start);
+  return start;
 }
 
-/// Calls f(WorkItem) for every item of `worker`.
-template <class F>
-  requires std::is_invocable_v<F&, const WorkItem&>
-FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
-  for_each_item(list, worker, [&](const WorkItem& item, const Unit&) { f(item); });
+/// Piece `i` of a unit as an item of `worker`; false: it is not this worker's.
+[[nodiscard]] FP4PA_FN bool piece_of(const Unit& unit, std::int32_t i, std::int32_t worker, const WorkerStart& start,
+                                     WorkItem& item) {
+  if (unit.split == 0) {
+    item = balanced_piece(unit, worker, start.begin, start.end);
+    // An empty range is an item only when the whole unit is empty: somebody must write its zeros.
+    return item.tiles.size() > 0 || (unit.tiles.size() == 0 && unit.begin >= start.begin);
+  }
+  item = fixed_piece(unit, i);
+  const std::int64_t at = unit.begin + static_cast<std::int64_t>(i) * (unit.split + unit.overhead);
+  return at >= start.begin && at < start.end;
 }
+
+/// Calls f(WorkItem) for every item of `worker`, in the order of the line. Every part is written once, and the call of f too: on a
+/// GPU it is the whole kernel body, inlined, and code beside it has to be short.
+/// @param start  worker_start() of this worker
+template <class F>
+FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, const WorkerStart& start, F&& f) {
+  if (start.begin >= start.end) return;
+  UnitCursor cursor(list, start);
+  const Unit& unit = cursor.unit();
+  do {
+    cursor.measure();
+    do {
+      if (unit.begin >= start.end) return;
+      for (std::int32_t i = 0; i < unit.pieces; ++i) {
+        WorkItem item;
+        if (piece_of(unit, i, worker, start, item)) f(item);
+      }
+    } while (cursor.next_head());
+  } while (cursor.next_block());
+}
+template <class F>
+FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
+  for_each_item(list, worker, worker_start(list, worker), f);
+}
+
+/// The same, item by item, for whoever has something else to do in between: the walk is an object that can be put aside, with a
+/// list of its own.
+class ItemWalk {
+ public:
+  ItemWalk(const ItemWalk&) = delete;
+  ItemWalk& operator=(const ItemWalk&) = delete;
+  /// @param start  worker_start() of this worker, which has items
+  FP4PA_FN ItemWalk(const WorkList& list, std::int32_t worker, const WorkerStart& start)
+      : list_(list), start_(start), worker_(worker), cursor_(list_, start) {
+    cursor_.measure();
+  }
+  /// The next item; false when there are no more.
+  [[nodiscard]] FP4PA_FN bool next(WorkItem& item) {
+    const Unit& unit = cursor_.unit();
+    while (!ended_ && unit.begin < start_.end) {
+      while (piece_ < unit.pieces) {
+        if (piece_of(unit, piece_++, worker_, start_, item)) return true;
+      }
+      piece_ = 0;
+      if (cursor_.next_head()) continue;
+      ended_ = !cursor_.next_block();
+      if (!ended_) cursor_.measure();
+    }
+    return false;
+  }
+
+ private:
+  WorkList list_;
+  WorkerStart start_;
+  std::int32_t worker_;
+  std::int32_t piece_ = 0;  // of the unit at hand, to be looked at next
+  bool ended_ = false;
+  UnitCursor cursor_;
+};
+
+/// The same walk as plain data, which its user may copy to and fro: the list is told anew for every item, so that a kernel reads
+/// it where its arguments lie.
+class StoredWalk {
+ public:
+  /// @param start  worker_start() of this worker
+  FP4PA_FN StoredWalk(const WorkList& list, std::int32_t worker, const WorkerStart& start)
+      : begin_(start.begin), end_(start.end), worker_(worker) {
+    if (start.begin >= start.end) return;
+    UnitCursor cursor(list, start);
+    cursor.measure();
+    place_ = cursor.place();
+  }
+
+  /// The next item; false where there is none, after which there is nothing more to ask.
+  /// @param list  that the walk was made for
+  [[nodiscard]] FP4PA_FN bool next(const WorkList& list, WorkItem& item) {
+    if (begin_ >= end_) return false;
+    WorkerStart line{};  // as much of it as pieces ask for
+    line.begin = begin_;
+    line.end = end_;
+    UnitCursor cursor(list, place_);
+    const Unit& unit = cursor.unit();
+    while (unit.begin < end_) {
+      while (piece_ < unit.pieces) {
+        if (!piece_of(unit, piece_++, worker_, line, item)) continue;
+        place_ = cursor.place();
+        return true;
+      }
+      piece_ = 0;
+      if (cursor.next_head()) continue;
+      if (!cursor.next_block()) return false;
+      cursor.measure();
+    }
+    return false;
+  }
+
+ private:
+  std::int64_t begin_;
+  std::int64_t end_;
+  std::int32_t worker_;
+  std::int32_t piece_ = 0;
+  UnitCursor::Place place_{};
+};
 
 /// Fills the prefix sums, sequence by sequence.
 inline void fill_prefixes(const WorkList& list) {
@@ -214,7 +340,7 @@ struct MergeJob {
   std::int32_t count;
 };
 
-/// What a worker with a part of a divided unit, but for the last part, leaves for whoever merges.
+/// The divided unit that a worker has a part of, but not the last: what merges it need not search for.
 struct MergeNote {
   std::int32_t seq;
   std::int32_t block;
@@ -238,20 +364,23 @@ struct UnitParts {
     begin = worker_of(total, workers, unit.begin);
     first = worker_of(total, workers, unit.begin + (unit.tiles.size() > 0 ? unit.overhead : 0));
     last = worker_of(total, workers, unit.end() - 1);
-    // Where there are fewer tiles than workers, some workers between have none and the others one each.
-    count = total >= workers && unit.tiles.size() > 0 ? last - first + 1 : unit.tiles.size();
-  }
-  FP4PA_FN explicit UnitParts(const MergeNote& note)
-      : begin(note.begin), first(note.first), last(note.last), count(note.count) {}
-  /// Slot of worker `worker`'s part, or -1 if it has none.
-  [[nodiscard]] FP4PA_FN std::int64_t slot(const WorkList& list, std::int32_t worker) const {
-    const std::int64_t total = list.total_cost();
-    const std::int32_t workers = list.partition.num_workers;
-    if (worker < first || worker > last) return -1;
-    if (total < workers && worker_begin(total, workers, worker) == worker_begin(total, workers, worker + 1)) return -1;
-    return 2 * static_cast<std::int64_t>(worker) + (worker == begin ? 1 : 0);
+    count = unit.tiles.size() > 0 ? last - first + 1 : 0;
   }
 };
+
+/// The note of a worker under a balanced cut; there is one unit at most that goes on after its piece.
+[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker) {
+  const std::int64_t total = list.total_cost();
+  const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
+  const std::int64_t end = worker_begin(total, list.partition.num_workers, worker + 1);
+  if (begin == end || end == total) return {};
+  const Unit unit = UnitCursor(list, end).unit();
+  if (unit.begin >= end) return {};
+  const WorkItem item = balanced_piece(unit, worker, begin, end);
+  if (item.tiles.size() == 0 || item.tiles.end == unit.tiles.end) return {};
+  const UnitParts parts(list, unit);
+  return {unit.seq, unit.block, unit.kv_head, parts.begin, parts.first, parts.last, parts.count};
+}
 
 /// Slot of part `i` of a job, or -1 when that worker's part is empty.
 [[nodiscard]] FP4PA_FN std::int64_t merge_slot(const WorkList& list, const MergeJob& job, std::int32_t i) {
@@ -273,12 +402,14 @@ FP4PA_FN void for_each_merge(const WorkList& list, std::int32_t worker, F&& f) {
   if (begin == end) return;
   if (list.partition.split_tiles != 0) {
     UnitCursor cursor(list, begin);
+    const Unit& unit = cursor.unit();
     do {
-      const Unit& unit = cursor.unit();
-      if (unit.begin >= end) break;
-      const std::int32_t pieces = fixed_pieces(unit.tiles.size(), unit.split);
-      if (unit.begin >= begin && pieces > 1) f(MergeJob{unit, 0, pieces});
-    } while (cursor.next());
+      cursor.measure();
+      do {
+        if (unit.begin >= end) return;
+        if (unit.begin >= begin && unit.pieces > 1) f(MergeJob{unit, 0, unit.pieces});
+      } while (cursor.next_head());
+    } while (cursor.next_block());
     return;
   }
   // Balanced: only the unit across this worker's right end can be divided and begin here.

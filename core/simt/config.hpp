@@ -9,6 +9,7 @@ namespace fp4pa::core {
 enum class WarpsDivide : std::int32_t {
   kKeys,  // decode: every warp sees all rows and its own tiles of keys; no block barrier until the end
   kRows,  // prefill: every warp has its own rows; tiles of keys are staged once for the block
+  kTile,  // a few dozen rows: every warp sees all rows, has its share of a tile's keys in Q K^T and of the dims in P V
 };
 
 struct SimtConfig {
@@ -25,11 +26,13 @@ struct SimtConfig {
   int stages[2];       // per segment: tiles in shared memory, the current one included; 1 only without scales
   bool decode_tiles = false;  // the block decodes each tile once, in shared memory, for all its warps; else every warp for itself
   int producers = 0;   // warps beside those, which stage and decode tiles and multiply nothing
-  bool plain = false;  // compiled without what few calls ask for: queries of two terms, softcap, ALiBi, tree masks. Instructions that never
-                       // run still part those that do, and the cache of instructions is small
+  bool plain = false;  // compiled without what few calls ask for: softcap, ALiBi, tree masks, pages that are no power of two. Instructions
+                       // that never run still part those that do, and the cache of instructions is small
+  int terms = 1;       // of a plain instance's queries: 2 for f32 and rotated ones, see query.hpp
 };
 
 [[nodiscard]] FP4PA_FN constexpr bool divides_rows(const SimtConfig& c) { return c.divide == WarpsDivide::kRows; }
+[[nodiscard]] FP4PA_FN constexpr bool divides_tiles(const SimtConfig& c) { return c.divide == WarpsDivide::kTile; }
 
 /// Query rows of a work item, for atoms of `atom_queries` query rows.
 [[nodiscard]] FP4PA_FN constexpr int tile_rows(const SimtConfig& c, int atom_queries) {

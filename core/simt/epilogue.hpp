@@ -1,14 +1,32 @@
 // The end of a work item on the SIMT back end: row sums completed, the warps' results merged, results stored.
 //
 // Warps that divided the keys hold states of the same rows relative to their own maxima. They exchange states first, so that
-// each can bring its output to the common maximum, and warp 0 then adds up the outputs in the order of the warps: the sum does
-// not depend on who was faster.
+// each can bring its output to the common maximum. When results are stored they lay their outputs side by side in shared memory,
+// row by row, and every thread adds up a few dims in the order of the warps: the sum does not depend on who was faster.
 #pragma once
 
 #include "core/formats/half.hpp"
 #include "core/simt/tile_backend.hpp"
 
 namespace fp4pa::core {
+
+/// Rounding as core/formats/half.hpp does it, or by the shim's own instruction.
+template <class Shim>
+FP4PA_FN std::uint16_t round_to_f16(float x) {
+  if constexpr (requires { Shim::to_f16(x); }) {
+    return Shim::to_f16(x);
+  } else {
+    return f32_to_f16(x);
+  }
+}
+template <class Shim>
+FP4PA_FN std::uint16_t round_to_bf16(float x) {
+  if constexpr (requires { Shim::to_bf16(x); }) {
+    return Shim::to_bf16(x);
+  } else {
+    return f32_to_bf16(x);
+  }
+}
 
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum, Output& output) {
@@ -17,25 +35,19 @@ FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum,
   each_row([](float& x) { x *= exp2_exact(-probability_log2<Shim>()); }, sum);
   set_unit(output, 1.0f, 0);
   if constexpr (!divides_rows(kConfig)) {
-    if (exec_.num_warps() > 1) merge_warps(max, sum, output);
+    merge_states(max, sum, output);
   }
 }
 
 template <class Shim>
-FP4PA_FN void SimtTileBackend<Shim>::merge_warps(RowVector& max, RowVector& sum, Output& output) {
-  // Warps may have ended in different segments. Zeros lie in every order.
-  constexpr KvKind kLast = kConfig.v[kSegments - 1];
-  adopt_order(output, Shim::dim_order(is_any(kLast) ? kv_kind(p_.segments[kSegments - 1].v) : kLast));
-
-  constexpr int kStates = kOutputRegisters * E::kLanes * 4;  // states lie behind the accumulators
-  const auto area = [&](int warp) { return static_cast<std::uint32_t>(layout_.stages + warp * layout_.team_bytes); };
+FP4PA_FN void SimtTileBackend<Shim>::merge_states(RowVector& max, RowVector& sum, Output& output) {
   exec_.template copy_wait<0>();
   exec_.block_barrier();
   exec_.each_lane([&](Lane lane) {
     if (!first_peer(lane)) return;
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
-      const std::uint32_t at = area(exec_.warp()) + kStates + 8 * row(lane, s);
+      const std::uint32_t at = result_offset(exec_.warp()) + kResultStates + 8 * row(lane, s);
       exec_.template store_shared<float>(lane, at, max.value[lane][s]);
       exec_.template store_shared<float>(lane, at + 4, sum.value[lane][s]);
     }
@@ -46,15 +58,17 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_warps(RowVector& max, RowVector& sum,
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
-      const std::uint32_t at = kStates + 8 * row(lane, s);
+      const std::uint32_t at = kResultStates + 8 * row(lane, s);
       float common = kMinusInf;
+      FP4PA_NO_UNROLL
       for (int w = 0; w < exec_.num_warps(); ++w) {
-        common = math::max(common, exec_.template load_shared<float>(lane, area(w) + at));
+        common = math::max(common, exec_.template load_shared<float>(lane, result_offset(w) + at));
       }
       float total = 0.0f;
+      FP4PA_NO_UNROLL
       for (int w = 0; w < exec_.num_warps(); ++w) {
-        total += exec_.template load_shared<float>(lane, area(w) + at + 4) *
-                 rescale(exec_.template load_shared<float>(lane, area(w) + at), common);
+        total += exec_.template load_shared<float>(lane, result_offset(w) + at + 4) *
+                 rescale(exec_.template load_shared<float>(lane, result_offset(w) + at), common);
       }
       weight.value[lane][s] = rescale(max.value[lane][s], common);
       max.value[lane][s] = common;
@@ -62,21 +76,82 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_warps(RowVector& max, RowVector& sum,
     }
   });
   scale_rows(output, weight);
+}
 
-  const auto at = [&](Lane lane, int tile, int nt, int v) {
-    return static_cast<std::uint32_t>((((tile * kRowTiles + nt) * kOutputValues + v) * E::kLanes + lane.id) * 4);
-  };
-  if (exec_.warp() != 0) {
-    each_output(output, [&](float& value, Lane lane, int tile, int nt, int v) {
-      exec_.template store_shared<float>(lane, area(exec_.warp()) + at(lane, tile, nt, v), value);
+/// Lays this warp's output into shared memory, [row][dim].
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::lay_out(const Output& output) const {
+  constexpr int kTiles = kOutputBlock / Shim::OutputAtom::kDims;
+  constexpr KvKind kLast = kConfig.v[kSegments - 1];
+  // All zeros have no order yet.
+  const int order =
+      output.order != 0 ? output.order : Shim::dim_order(is_any(kLast) ? kv_kind(p_.segments[kSegments - 1].v) : kLast);
+  exec_.each_lane([&](Lane lane) {
+    for_each_value<kDimTiles, kOutputValues>([&](int tile, int nt, int v) {
+      const int dim = tile / kTiles * kOutputBlock + Shim::output_dim(order, tile % kTiles, lane.id, v);
+      const int r = nt * kQueries + OutputSlots::query(lane.id, v);
+      exec_.template store_shared<float>(lane, result_offset(exec_.warp()) + (r * kResultPitch + dim) * 4,
+                                         output.value[lane][tile][nt][v]);
     });
-  }
+  });
+}
+
+/// Adds up what the warps laid out, and stores it: a thread has eight dims of a row at a time.
+/// @param row_at  (row) -> where the row begins, in elements of `dtype`
+/// @param chunks  rows begin on 16 bytes
+template <class Shim>
+template <class RowAt>
+FP4PA_FN void SimtTileBackend<Shim>::store_sums(DType dtype, void* data, bool chunks, RowAt&& row_at) const {
+  constexpr int kChunks = kConfig.head_dim / 8;  // of a row
+  const int threads = exec_.num_warps() * E::kLanes;
   exec_.block_barrier();
-  if (exec_.warp() != 0) return;
-  for (int w = 1; w < exec_.num_warps(); ++w) {
-    each_output(output, [&](float& value, Lane lane, int tile, int nt, int v) {
-      value += exec_.template load_shared<float>(lane, area(w) + at(lane, tile, nt, v));
-    });
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_NO_UNROLL
+    for (int i = exec_.warp() * E::kLanes + lane.id; i < num_rows_ * kChunks; i += threads) {
+      const int r = i / kChunks;
+      const int dim = i % kChunks * 8;
+      if (dim >= head_dim()) continue;
+      float x[8] = {};
+      FP4PA_NO_UNROLL
+      for (int w = 0; w < exec_.num_warps(); ++w) {
+        FP4PA_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const auto four = exec_.template load_shared<FourFloats>(lane, result_offset(w) + (r * kResultPitch + dim + 4 * half) * 4);
+          FP4PA_UNROLL
+          for (int d = 0; d < 4; ++d) x[4 * half + d] += four.value[d];
+        }
+      }
+      store_eight(dtype, data, row_at(r) + dim, chunks, x);
+    }
+  });
+}
+
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::store_eight(DType dtype, void* data, std::int64_t at, bool chunk, const float (&x)[8]) const {
+  if (dtype == DType::kF32) {
+    float* const to = static_cast<float*>(data) + at;
+    if (chunk) {
+      FP4PA_UNROLL
+      for (int d = 0; d < 8; d += 4) *reinterpret_cast<FourFloats*>(to + d) = {{x[d], x[d + 1], x[d + 2], x[d + 3]}};
+    } else {
+      FP4PA_UNROLL
+      for (int d = 0; d < 8; ++d) to[d] = x[d];
+    }
+    return;
+  }
+  QueryChunk packed;
+  FP4PA_UNROLL
+  for (int d = 0; d < 8; d += 2) {
+    const std::uint32_t low = dtype == DType::kF16 ? round_to_f16<Shim>(x[d]) : round_to_bf16<Shim>(x[d]);
+    const std::uint32_t high = dtype == DType::kF16 ? round_to_f16<Shim>(x[d + 1]) : round_to_bf16<Shim>(x[d + 1]);
+    packed.word[d / 2] = low | high << 16;
+  }
+  std::uint16_t* const to = static_cast<std::uint16_t*>(data) + at;
+  if (chunk) {
+    *reinterpret_cast<QueryChunk*>(to) = packed;
+  } else {
+    FP4PA_UNROLL
+    for (int d = 0; d < 8; ++d) to[d] = static_cast<std::uint16_t>(packed.word[d / 2] >> (d % 2 * 16));
   }
 }
 
@@ -127,29 +202,16 @@ FP4PA_FN void SimtTileBackend<Shim>::move_dims(Output& output, int old, int orde
   }
 }
 
-/// Rounding as core/formats/half.hpp does it, or by the shim's own instruction.
-template <class Shim>
-FP4PA_FN std::uint16_t round_to_f16(float x) {
-  if constexpr (requires { Shim::to_f16(x); }) {
-    return Shim::to_f16(x);
-  } else {
-    return f32_to_f16(x);
-  }
-}
-template <class Shim>
-FP4PA_FN std::uint16_t round_to_bf16(float x) {
-  if constexpr (requires { Shim::to_bf16(x); }) {
-    return Shim::to_bf16(x);
-  } else {
-    return f32_to_bf16(x);
-  }
-}
-
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::store_output(const RowMap& rows, const Output& output) const {
-  if (!holds_result()) return;
+  if constexpr (!divides_rows(kConfig)) {
+    lay_out(output);
+    store_sums(p_.o.dtype, p_.o.data, stores_chunks(),
+               [&](int r) { return rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride; });
+    return;
+  }
   if constexpr (requires { Shim::kQuadsHoldChunks; }) {
-    if (stores_chunks()) {
+    if (p_.o.dtype != DType::kF32 && stores_chunks()) {
       store_output_chunks(rows, output);
       return;
     }
@@ -184,12 +246,13 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output_as(const RowMap& rows, const O
   });
 }
 
-/// Whether the output's rows are 16 bits wide and begin on 16 bytes.
+/// Whether the output's rows begin on 16 bytes.
 template <class Shim>
 FP4PA_FN bool SimtTileBackend<Shim>::stores_chunks() const {
-  const auto address = reinterpret_cast<std::uintptr_t>(p_.o.data) | static_cast<std::uintptr_t>(p_.o.token_stride * 2) |
-                       static_cast<std::uintptr_t>(p_.o.head_stride * 2);
-  return p_.o.dtype != DType::kF32 && address % 16 == 0;
+  const int bytes = p_.o.dtype == DType::kF32 ? 4 : 2;
+  const auto address = reinterpret_cast<std::uintptr_t>(p_.o.data) | static_cast<std::uintptr_t>(p_.o.token_stride * bytes) |
+                       static_cast<std::uintptr_t>(p_.o.head_stride * bytes);
+  return address % 16 == 0;
 }
 
 /// Of shims whose four lanes 4i .. 4i + 3 hold a row's chunks of 8 dims together, two each (kQuadsHoldChunks): every lane gets the
@@ -248,17 +311,23 @@ FP4PA_FN void SimtTileBackend<Shim>::store_lse(const RowMap& rows, const RowVect
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const Output& output, const RowVector& max,
                                                    const RowVector& sum) const {
-  if (!holds_result()) return;
   constexpr int kTiles = kOutputBlock / Shim::OutputAtom::kDims;
   const std::int64_t first = item.partial_slot * p_.partition.tile_rows;
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
       const int r = row(lane, s);
-      if (!first_peer(lane) || r >= num_rows_) continue;
+      if (!holds_result() || !first_peer(lane) || r >= num_rows_) continue;
       p_.partial_state[2 * (first + r)] = max.value[lane][s];
       p_.partial_state[2 * (first + r) + 1] = sum.value[lane][s];
     }
+  });
+  if constexpr (!divides_rows(kConfig)) {
+    lay_out(output);
+    store_sums(DType::kF32, p_.partial_output, true, [&](int r) { return (first + r) * p_.head_dim; });
+    return;
+  }
+  exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int nt = 0; nt < kRowTiles; ++nt) {
       FP4PA_UNROLL

@@ -11,7 +11,8 @@
 //     barrier of the team; codes of tile m                  -> asynchronous copies, zeros for keys past the end
 //
 // A full tile of a cache whose pages are a power of two of tokens, at least 16, goes a shorter way: every run of 16 keys lies
-// in one page, so that a thread finds the addresses of its copies by itself, from a few page ids.
+// in one page, so that a thread finds the addresses of its copies by itself, from a few page ids. A plain instance knows no other
+// way, and leaves out rows of tiles that are not full.
 //
 // Rows that do not exist are zeros, codes and scales: what an unused slot of a page holds never enters a product.
 // Scales pass through registers because a row of them may be as short as one byte, at any address.
@@ -22,6 +23,7 @@
 #include "core/attention/tile_backend.hpp"
 #include "core/paging/two_tier.hpp"
 #include "core/simt/exec.hpp"
+#include "core/simt/page_runs.hpp"
 #include "core/simt/shared_layout.hpp"
 
 namespace fp4pa::core {
@@ -89,14 +91,6 @@ FP4PA_FN void load_scale_words(E& exec, const std::uint8_t* from, int bytes, boo
   return ((address | view.scale_page_stride | view.scale_token_stride | view.scale_head_stride | bytes) & 3) == 0;
 }
 
-/// Whether all scale rows of a tensor begin on multiples of their length, or of four bytes where they are longer.
-[[nodiscard]] FP4PA_FN bool scales_are_aligned(const TensorView& view, int bytes) {
-  const auto address = reinterpret_cast<std::uintptr_t>(view.scales);
-  const std::uintptr_t unit = bytes == 0 ? 1 : bytes <= 2 ? static_cast<std::uintptr_t>(bytes) : 4;
-  return bytes % static_cast<int>(unit) == 0 &&
-         ((address | view.scale_page_stride | view.scale_token_stride | view.scale_head_stride) & (unit - 1)) == 0;
-}
-
 /// Tiles beyond the current one that a shim reads while it works on that; none unless it says so.
 template <class Shim>
 inline constexpr int kTilesAheadOf = 0;
@@ -139,7 +133,6 @@ class KeyStreamOf {
   static_assert(kStages >= 2 + kAhead || (kKWords == 0 && kVWords == 0 && kTokenWords == 0 && kStages > kAhead));
 
   // Full tiles of pages of a power of two of tokens, see stage_runs().
-  static constexpr int kRunKeys = 16;
   // A swizzle that tells rows eight apart from each other has no part in it, nor has the recent tier, whose pages are a ring.
   static constexpr bool kFarRows = requires { requires Shim::kSwizzlesFarRows; };
   static constexpr bool kHasRuns = S == 0 && !kFarRows && kConfig.exact_head_dim && (!kConfig.decode_tiles || kAhead > 0) &&
@@ -148,6 +141,9 @@ class KeyStreamOf {
                                    kThreads * code_bytes(kKKind, kConfig.head_dim) >= kChunkBytes * kChunkBytes &&
                                    kThreads * kChunkBytes <= kTileKeys * code_bytes(kKKind, kConfig.head_dim) &&
                                    (!along_tokens(kVKind) || kThreads == kConfig.head_dim / 4);
+  /// Nothing but runs: whoever selects a plain instance has looked at the pages (simt::is_plain).
+  static constexpr bool kOnlyRuns = kConfig.plain && !kConfig.decode_tiles && S == 0;
+  static_assert(kHasRuns || !kOnlyRuns);
   static constexpr int kRunPitch = kHasRuns ? power_of_two_at_least(code_bytes(kKKind, kConfig.head_dim) / kChunkBytes) : 1;
   static constexpr int kRunRows = at_least_one(kThreads / kRunPitch);  // rows that the team's threads copy side by side
   static constexpr int kRuns = kTileKeys / (kRunRows > kRunKeys ? kRunRows : kRunKeys);  // that a thread copies from
@@ -186,9 +182,10 @@ class KeyStreamOf {
     const int v_bytes = along_tokens(v_kind()) ? this->head_dim() : key_scale_bytes(v_kind(), this->head_dim());
     k_words_ = scales_are_words(segment.k, k_bytes);
     v_words_ = scales_are_words(segment.v, v_bytes);
-    if constexpr (kHasRuns) prepare_runs();
+    if constexpr (kOnlyRuns) walk_.first = walk_.first / kRunKeys * kRunKeys;
     if constexpr (kHasRuns) {
-      if (by_runs_ && is_full(index_ + (kStages - 1) * step())) {
+      prepare_runs();
+      if (by_runs() && is_full(index_) && is_full(index_ + (kStages - 1) * step())) {
         start_runs();
         return;
       }
@@ -258,27 +255,28 @@ class KeyStreamOf {
   [[nodiscard]] FP4PA_FN bool empty(std::int32_t index) const { return walk_.tile(index).empty(); }
   [[nodiscard]] FP4PA_FN bool is_full(std::int32_t index) const {
     const KeyRange keys = walk_.tile(index);
-    return keys.end - keys.begin == kTileKeys;
+    return keys.end - keys.begin == kTileKeys && (!kOnlyRuns || keys.begin >= walk_.range.begin);
   }
+  [[nodiscard]] FP4PA_FN bool by_runs() const { return kOnlyRuns || by_runs_; }
   [[nodiscard]] FP4PA_FN std::uint32_t slot_offset(int slot) const { return stages_ + slot * layout().bytes; }
   [[nodiscard]] FP4PA_FN int thread(Lane lane) const { return (kBlockTeam ? exec_.warp() * E::kLanes : 0) + lane.id; }
 
   /// Asks for the page ids of a tile.
   FP4PA_FN void look_up_pages(std::int32_t index, PerLane<Pages>& pages) {
     if constexpr (kHasRuns) {
-      if (by_runs_) {
-        look_up_runs(index, pages);
-        return;
-      }
+      if (by_runs()) look_up_runs(index, pages);
     }
-    const KeyRange keys = walk_.tile(index);
-    exec_.each_lane([&](Lane lane) {
-      FP4PA_UNROLL
-      for (int i = 0; i < kOwned; ++i) {
-        const std::int32_t key = keys.begin + i * kThreads + thread(lane);
-        pages[lane].of_key[i] = key < keys.end ? segment_.table.page(seq_, key / segment_.page_size) : 0;
-      }
-    });
+    if constexpr (!kOnlyRuns) {
+      if (by_runs_) return;
+      const KeyRange keys = walk_.tile(index);
+      exec_.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kOwned; ++i) {
+          const std::int32_t key = keys.begin + i * kThreads + thread(lane);
+          pages[lane].of_key[i] = key < keys.end ? segment_.table.page(seq_, key / segment_.page_size) : 0;
+        }
+      });
+    }
   }
 
   /// Writes scales that were asked for to their tile's slot.
@@ -317,11 +315,20 @@ class KeyStreamOf {
       return;
     }
     if constexpr (kHasRuns) {
-      if (by_runs_ && keys.end - keys.begin == kTileKeys) {
-        stage_runs(index, slot);
+      if (by_runs() && is_full(index)) {
+        stage_runs<true>(index, slot);
         return;
       }
     }
+    if constexpr (kOnlyRuns) {
+      stage_runs<false>(index, slot);
+    } else {
+      stage_rows(index, slot, keys);
+    }
+  }
+
+  /// Any tile of any pages: rows are found one by one.
+  FP4PA_FN void stage_rows(std::int32_t index, int slot, KeyRange keys) {
     if constexpr (!kBlockTeam) exec_.warp_barrier();  // the addresses may lie in a scratch that somebody still reads
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
@@ -373,9 +380,10 @@ class KeyStreamOf {
   /// that is, is the source's affair.
   FP4PA_FN void copy_codes(Lane lane, std::uint32_t to, int pitch_chunks, int chunks, int which) {
     const int total = kTileKeys * pitch_chunks;
+    const int own = anew(thread(lane));  // else a dozen offsets are kept from tile to tile
     FP4PA_UNROLL
     for (int at = 0; at < total; at += kThreads) {
-      const int i = at + thread(lane);
+      const int i = at + own;
       const int row = i / pitch_chunks;
       const int chunk = Shim::swizzle(row, i % pitch_chunks, pitch_chunks);  // its own inverse
       if (i >= total || chunk >= chunks) continue;
@@ -390,13 +398,8 @@ class KeyStreamOf {
   /// Whether tiles can go that way, and what does not change from tile to tile.
   FP4PA_FN void prepare_runs() {
     const std::int32_t size = segment_.page_size;
-    const auto narrow = [](const TensorView& t) {
-      return ((t.page_stride | t.token_stride * kRunKeys | t.scale_page_stride | t.scale_token_stride) >> 32) == 0;
-    };
-    by_runs_ = size >= kRunKeys && (size & (size - 1)) == 0 && walk_.first % kRunKeys == 0 && walk_.pieces.group == 0 &&
-               segment_.table.ring_pages == 0 && scales_are_aligned(segment_.k, key_scale_bytes(kKKind, head_dim())) &&
-               scales_are_aligned(segment_.v, along_tokens(kVKind) ? 4 : key_scale_bytes(kVKind, head_dim())) &&
-               narrow(segment_.k) && narrow(segment_.v);
+    by_runs_ = fits_runs(size) && walk_.first % kRunKeys == 0 && walk_.pieces.group == 0 && segment_.table.ring_pages == 0 &&
+               fits_runs(segment_.k, kKKind, head_dim()) && fits_runs(segment_.v, kVKind, head_dim());
     page_shift_ = 0;
     while ((1 << page_shift_) < size) ++page_shift_;
     const PageTable& table = segment_.table;
@@ -424,6 +427,15 @@ class KeyStreamOf {
   [[nodiscard]] FP4PA_FN static T keep(T x) {
     if constexpr (requires { E::opaque(x); }) {
       return E::opaque(x);
+    } else {
+      return x;
+    }
+  }
+
+  /// x, of which a compiler has computed nothing before.
+  [[nodiscard]] FP4PA_FN static int anew(int x) {
+    if constexpr (requires { E::anew(x); }) {
+      return E::anew(x);
     } else {
       return x;
     }
@@ -490,8 +502,8 @@ class KeyStreamOf {
     FP4PA_UNROLL
     for (int s = 0; s < kStages; ++s) {
       PerLane<RunRows> rows;
-      locate_runs(walk_.first + (index_ + s * step()) * kTileKeys, pages[s], rows, scales[s]);
-      copy_runs(rows, s);
+      locate_runs<true>(walk_.first + (index_ + s * step()) * kTileKeys, pages[s], rows, scales[s]);
+      copy_runs<true>(index_ + s * step(), rows, s);
     }
     FP4PA_UNROLL
     for (int s = 0; s + 1 < kStages; ++s) store_scales(scales[s], s);
@@ -499,15 +511,20 @@ class KeyStreamOf {
     scales_slot_ = kStages - 1;
   }
 
+  /// @tparam kFull  all keys of the tile exist; else rows and scales of the others become zeros
+  template <bool kFull>
   FP4PA_FN void stage_runs(std::int32_t index, int slot) {
     PerLane<RunRows> rows;
-    locate_runs(walk_.first + index * kTileKeys, pages_, rows, scales_);
+    locate_runs<kFull>(walk_.first + index * kTileKeys, pages_, rows, scales_);
     look_up_runs(index + step(), pages_);
     if constexpr (kAhead == 0) team_barrier();  // else the products had one after the last of them read the slot
-    copy_runs(rows, slot);
+    copy_runs<kFull>(index, rows, slot);
   }
 
+  [[nodiscard]] FP4PA_FN bool exists(std::int32_t key) const { return key >= walk_.range.begin && key < walk_.range.end; }
+
   /// Where the rows of a tile that begins at `begin` lie; its scales are asked for.
+  template <bool kFull>
   FP4PA_FN void locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows, PerLane<Scales>& scales) {
     const std::uint32_t mask = static_cast<std::uint32_t>(segment_.page_size - 1);
     exec_.each_lane([&](Lane lane) {
@@ -521,7 +538,8 @@ class KeyStreamOf {
         if constexpr (kTokenWords > 0) {
           const std::uint8_t* const from = step_to(run_[lane].v_scales, p.of_run[j], segment_.v.scale_page_stride,
                                                    token >> segment_.v.scale_shift, segment_.v.scale_token_stride);
-          loaded.tokens[j] = exec_.template load_global<std::uint32_t>(from);
+          const bool there = kFull || begin + run_key(lane, j) < walk_.range.end;  // a row of scales is its run's alone
+          loaded.tokens[j] = there ? exec_.template load_global<std::uint32_t>(from) : 0;
         }
       }
       FP4PA_UNROLL
@@ -530,6 +548,13 @@ class KeyStreamOf {
         if (kOwned * kThreads > kTileKeys && row >= kTileKeys) continue;
         const std::uint32_t token = static_cast<std::uint32_t>(begin + row) & mask;
         const std::int32_t page = page_of_row(p, row, i);
+        if (!kFull && !exists(begin + row)) {
+          FP4PA_UNROLL
+          for (int w = 0; w < at_least_one(kKWords); ++w) loaded.k[i][w] = 0;
+          FP4PA_UNROLL
+          for (int w = 0; w < at_least_one(kVWords); ++w) loaded.v[i][w] = 0;
+          continue;
+        }
         if constexpr (kKWords > 0) {
           load_words<key_scale_bytes(kKKind, kConfig.head_dim)>(
               step_to(run_[lane].k_scales, page, segment_.k.scale_page_stride, token, segment_.k.scale_token_stride),
@@ -544,16 +569,23 @@ class KeyStreamOf {
     });
   }
 
-  FP4PA_FN void copy_runs(const PerLane<RunRows>& rows, int slot) {
+  template <bool kFull>
+  FP4PA_FN void copy_runs(std::int32_t index, const PerLane<RunRows>& rows, int slot) {
     exec_.each_lane([&](Lane lane) {
+      const std::int32_t first_key = walk_.first + index * kTileKeys + thread(lane) / kRunPitch;
       const std::uint32_t to = slot_offset(slot) + thread(lane) * kChunkBytes;
       FP4PA_UNROLL
       for (int which = 0; which < 2; ++which) {
-        const std::int64_t token_stride = which == 0 ? segment_.k.token_stride : segment_.v.token_stride;
+        auto token_stride = static_cast<std::uint32_t>(which == 0 ? segment_.k.token_stride : segment_.v.token_stride);
+        int own = thread(lane);
+        if constexpr (kRunRows == 1) {  // else its multiples, and where a row is swizzled to, are kept from tile to tile
+          token_stride = static_cast<std::uint32_t>(anew(static_cast<int>(token_stride)));
+          own = anew(own);
+        }
         FP4PA_UNROLL
         for (int c = 0; c < kRunCopies; ++c) {
-          const int row = thread(lane) / kRunPitch;
-          const int column = thread(lane) % kRunPitch;
+          const int row = own / kRunPitch;
+          const int column = own % kRunPitch;
           // Rows eight apart are swizzled alike.
           const int chunks = kRunRows % 8 == 0 ? 0
                                                : Shim::swizzle(c * kRunRows + row, column, kRunPitch) -
@@ -561,8 +593,9 @@ class KeyStreamOf {
           const int run = kRunRows > kRunKeys ? c : c * kRunRows / kRunKeys;
           constexpr auto kOffset = [](int copy) { return static_cast<std::uint32_t>(copy * kRunRows % kRunKeys); };
           const std::uint8_t* const first = rows[lane].of[run][which];
-          const std::uint8_t* const from = first + kOffset(c) * static_cast<std::uint32_t>(token_stride) + chunks * kChunkBytes;
-          exec_.copy_async_16(lane, to + (which == 0 ? 0 : layout().v_codes) + c * kThreads * kChunkBytes, from, true);
+          const std::uint8_t* const from = first + kOffset(c) * token_stride + chunks * kChunkBytes;
+          exec_.copy_async_16(lane, to + (which == 0 ? 0 : layout().v_codes) + c * kThreads * kChunkBytes, from,
+                              kFull || exists(first_key + c * kRunRows));
         }
       }
     });

@@ -43,20 +43,33 @@ FP4PA_FN std::uint32_t load_query_bits(E& exec, const HeadTensor& q, std::int64_
   if (q.dtype == DType::kF32) return exec.template load_global<std::uint32_t>(static_cast<const std::uint32_t*>(q.data) + index);
   return exec.template load_global<std::uint16_t>(static_cast<const std::uint16_t*>(q.data) + index);
 }
+/// The value of a query's 16 bits, by the device's instruction where it has one: the same value.
+template <class E>
+[[nodiscard]] FP4PA_FN float query_half(DType dtype, std::uint32_t bits) {
+  const auto half = static_cast<std::uint16_t>(bits);
+  if (dtype == DType::kBF16) return bf16_to_f32(half);
+  if constexpr (requires { E::f16_to_f32(half); }) {
+    return E::f16_to_f32(half);
+  } else {
+    return f16_to_f32(half);
+  }
+}
+template <class E>
 [[nodiscard]] FP4PA_FN float query_element(DType dtype, std::uint32_t bits) {
-  if (dtype == DType::kF32) return std::bit_cast<float>(bits);
-  return dtype == DType::kF16 ? f16_to_f32(static_cast<std::uint16_t>(bits)) : bf16_to_f32(static_cast<std::uint16_t>(bits));
+  return dtype == DType::kF32 ? std::bit_cast<float>(bits) : query_half<E>(dtype, bits);
 }
 
-/// A query row as quads: lane l holds elements 4l .. 4l+3 of every 4 * kLanes. Whether rows can be read so, in single loads.
-template <class E>
-[[nodiscard]] FP4PA_FN bool query_rows_are_quads(const HeadTensor& q, int head_dim) {
+/// A query row as quads: lane l holds elements 4l .. 4l+3 of every 4 * kLanes. Whether rows can be read so in single loads.
+[[nodiscard]] FP4PA_FN bool query_rows_are_quads(const HeadTensor& q) {
   const int bytes = q.dtype == DType::kF32 ? 4 : 2;
   const auto address = reinterpret_cast<std::uintptr_t>(q.data) | static_cast<std::uintptr_t>(q.token_stride * bytes) |
                        static_cast<std::uintptr_t>(q.head_stride * bytes);
-  return head_dim % (4 * E::kLanes) == 0 && address % (4 * bytes) == 0;
+  return address % (4 * bytes) == 0;
 }
 
+struct alignas(16) FourFloats {
+  float value[4];
+};
 /// Eight elements of 16 bits.
 struct alignas(16) QueryChunk {
   std::uint32_t word[4];
@@ -68,23 +81,39 @@ struct alignas(16) QueryChunk {
   return q.dtype != DType::kF32 && address % sizeof(QueryChunk) == 0;
 }
 
-template <class E>
-FP4PA_FN void load_query_quad(E& exec, const HeadTensor& q, std::int64_t index, float (&out)[4]) {
+/// Four elements of a row, in one load where `aligned`.
+/// @tparam kHalves  the query is known to be of 16 bits
+template <bool kHalves, class E>
+FP4PA_FN void load_query_quad(E& exec, const HeadTensor& q, bool aligned, std::int64_t index, float (&out)[4]) {
   struct alignas(16) Floats {
     float value[4];
   };
   struct alignas(8) Halves {
     std::uint16_t value[4];
   };
-  if (q.dtype == DType::kF32) {
-    const auto x = exec.template load_global<Floats>(static_cast<const float*>(q.data) + index);
+  if (!kHalves && q.dtype == DType::kF32) {
+    const auto* const from = static_cast<const float*>(q.data) + index;
+    Floats x;
+    if (aligned) {
+      x = exec.template load_global<Floats>(from);
+    } else {
+      FP4PA_UNROLL
+      for (int i = 0; i < 4; ++i) x.value[i] = exec.template load_global<float>(from + i);
+    }
     FP4PA_UNROLL
     for (int i = 0; i < 4; ++i) out[i] = x.value[i];
     return;
   }
-  const auto x = exec.template load_global<Halves>(static_cast<const std::uint16_t*>(q.data) + index);
+  const auto* const from = static_cast<const std::uint16_t*>(q.data) + index;
+  Halves x;
+  if (aligned) {
+    x = exec.template load_global<Halves>(from);
+  } else {
+    FP4PA_UNROLL
+    for (int i = 0; i < 4; ++i) x.value[i] = exec.template load_global<std::uint16_t>(from + i);
+  }
   FP4PA_UNROLL
-  for (int i = 0; i < 4; ++i) out[i] = q.dtype == DType::kF16 ? f16_to_f32(x.value[i]) : bf16_to_f32(x.value[i]);
+  for (int i = 0; i < 4; ++i) out[i] = query_half<E>(q.dtype, x.value[i]);
 }
 
 /// The power of two that moves a row to the binade its operand form asks for.
@@ -175,7 +204,7 @@ FP4PA_FN QueryRow load_query_row(E& exec, const AttentionParams& p, Rotation rot
     FP4PA_UNROLL
     for (int i = 0; i < kMost; ++i) {
       const int d = lane.id + i * E::kLanes;
-      if (d < p.head_dim) exec.template store_shared<float>(lane, scratch + 4 * d, query_element(p.q.dtype, x[i]));
+      if (d < p.head_dim) exec.template store_shared<float>(lane, scratch + 4 * d, query_element<E>(p.q.dtype, x[i]));
     }
   });
   float norm = 1.0f;

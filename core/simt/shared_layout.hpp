@@ -2,6 +2,7 @@
 //
 //   scratch      per warp    one row of queries in f32, or a 32-dim block of a query tile on its way to another order
 //   row factors  per block   one float per query row
+//   aside        per block   what is known of the block's items and would otherwise be in registers; of some launches
 //   query        per block (keys divided) or per warp (rows divided), in operand form, twice: see query.hpp on terms
 //   addresses    per team    where the rows of the tile that is being staged lie; of a warp's own team, in its scratch
 //   stages       per team    tiles: K codes, V codes, K scales, V scales
@@ -95,6 +96,7 @@ template <class ScaleForm = CacheScales>
 
 struct SharedLayout {
   int row_factors;
+  int aside;
   int query;
   int query_bytes;      // of one copy
   int addresses;
@@ -104,16 +106,23 @@ struct SharedLayout {
   int bytes;
 };
 
+/// A warp's result while those that divided the keys are merged: rows of f32 at a pitch that keeps rows apart in the banks, and two
+/// floats of state a row.
+[[nodiscard]] FP4PA_FN constexpr int result_pitch(int head_dim) { return head_dim + 4; }
+[[nodiscard]] FP4PA_FN constexpr int result_bytes(const SimtConfig& c, int atom_queries) {
+  return c.row_tiles * atom_queries * (result_pitch(c.head_dim) + 2) * 4;
+}
+
 /// @param stage_bytes   of a team's stages in the segment that needs most
-/// @param result_bytes  of one warp's accumulators and row states, when keys are divided
 /// @param query_terms   operands that a query is the sum of, see query.hpp
 [[nodiscard]] FP4PA_FN constexpr SharedLayout shared_layout(const SimtConfig& c, int atom_queries, int head_dim, int warps,
-                                                            int stage_bytes, int result_bytes, int query_terms = 2) {
+                                                            int stage_bytes, int query_terms = 2, int aside_bytes = 0) {
   const int teams = divides_rows(c) ? 1 : warps;
   SharedLayout s{};
   s.row_factors = warps * kScratchBytes;
   // Where a block's warps share operands these may be swizzled over 1024 bytes.
-  s.query = round_up_to(s.row_factors + tile_rows(c, atom_queries) * 4, divides_rows(c) ? 1024 : 128);
+  s.aside = round_up_to(s.row_factors + tile_rows(c, atom_queries) * 4, 16);
+  s.query = round_up_to(s.aside + aside_bytes, divides_rows(c) ? 1024 : 128);
   s.query_bytes = query_terms * c.row_tiles * atom_queries * head_dim * 2;
   const int behind_query = s.query + s.query_bytes * (divides_rows(c) ? warps : 1);
   // Per key two addresses, per piece of a scale row one more.
@@ -123,7 +132,7 @@ struct SharedLayout {
   if (in_scratch) s.address_bytes = kScratchBytes;
   s.stages = behind_query + (in_scratch ? 0 : s.address_bytes * teams);
   s.team_bytes = stage_bytes;
-  if (!divides_rows(c) && s.team_bytes < result_bytes) s.team_bytes = round_up_to(result_bytes, 128);
+  if (!divides_rows(c)) s.team_bytes = round_up_to(s.team_bytes > result_bytes(c, atom_queries) ? s.team_bytes : result_bytes(c, atom_queries), 128);
   s.bytes = s.stages + s.team_bytes * teams;
   return s;
 }

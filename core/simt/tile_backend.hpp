@@ -125,8 +125,9 @@ class SimtTileBackend {
     int order;      // of its dims, see Shim::dim_order; 0 while it is all zeros
   };
 
-  /// Bytes of one warp's result while warps are merged.
-  static constexpr int kResultBytes = (kOutputRegisters * E::kLanes + 2 * kWarpRows) * 4;
+  /// One warp's result while warps are merged: rows of f32, and behind them the rows' states.
+  static constexpr int kResultPitch = result_pitch(kConfig.head_dim);  // in elements
+  static constexpr int kResultStates = kWarpRows * kResultPitch * 4;
 
   template <std::int32_t S>
   using Stream = typename StreamOf<Shim, S>::type;
@@ -145,12 +146,7 @@ class SimtTileBackend {
                      layout_.addresses + team * layout_.address_bytes);
     load_query<S>(rows, segment.k, item.kv_head);  // while the first keys are on their way
     exec_.block_barrier();
-    exec_.each_lane([&](Lane lane) {
-      FP4PA_UNROLL
-      for (int s = 0; s < kRowSlots; ++s) {
-        factor_.value[lane][s] = exec_.template load_shared<float>(lane, layout_.row_factors + 4 * row(lane, s));
-      }
-    });
+    if constexpr (!kFactorsStay) factor_ = load_factors();
     Shim::load_query_registers(exec_, query_offset(), head_dim(), query_);
     return stream;
   }
@@ -193,9 +189,10 @@ class SimtTileBackend {
   template <class F>
   FP4PA_FN void each_score(Scores& scores, F&& f) const {
     if (scores.raw) {
+      const RowVector factor = factors();
       exec_.each_lane([&](Lane lane) {
         for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
-          scores.value[lane][tile][nt][v] *= factor_.value[lane][nt * Slots::kSlots + Slots::slot(v)];
+          scores.value[lane][tile][nt][v] *= factor.value[lane][nt * Slots::kSlots + Slots::slot(v)];
         });
       });
       scores.raw = false;
@@ -320,9 +317,30 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }
 
  private:
+  /// Whether rows' factors are read from shared memory for every tile, as a shim wants it that has no registers for them.
+  static constexpr bool kFactorsStay = requires { requires Shim::kFactorsStay; };
+
+  [[nodiscard]] FP4PA_FN RowVector load_factors() const {
+    RowVector factor;
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int s = 0; s < kRowSlots; ++s) {
+        factor.value[lane][s] = exec_.template load_shared<float>(lane, layout_.row_factors + 4 * row(lane, s));
+      }
+    });
+    return factor;
+  }
+  /// Of this warp's rows: from the instruction's sums to scores in log2 units.
+  [[nodiscard]] FP4PA_FN RowVector factors() const {
+    if constexpr (kFactorsStay) {
+      return load_factors();
+    } else {
+      return factor_;
+    }
+  }
   /// What is still to be multiplied into scores; at least 0, see load_query.
   [[nodiscard]] FP4PA_FN RowVector pending_factor(const Scores& scores) const {
-    RowVector factor = factor_;
+    RowVector factor = factors();
     each_row([&](float& f) { f = scores.raw ? f : 1.0f; }, factor);
     return factor;
   }
@@ -369,8 +387,8 @@ class SimtTileBackend {
   }
 
   // What a plain instance knows when it is compiled.
-  [[nodiscard]] FP4PA_FN int terms() const { return kPlain ? 1 : terms_; }
-  [[nodiscard]] FP4PA_FN Rotation rotation() const { return kPlain ? Rotation::kNone : p_.rotation; }
+  [[nodiscard]] FP4PA_FN int terms() const { return kPlain ? kConfig.terms : terms_; }
+  [[nodiscard]] FP4PA_FN Rotation rotation() const { return kPlain && kConfig.terms == 1 ? Rotation::kNone : p_.rotation; }
 
   template <std::int32_t S>
   FP4PA_FN void load_query(const RowMap& rows, const TensorView& k, std::int32_t kv_head) {
@@ -396,10 +414,8 @@ class SimtTileBackend {
       }
     }
     if constexpr (kReadsQuads) {
-      if (query_rows_are_quads<E>(p_.q, p_.head_dim)) {
-        for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, magnitude, sign, r, step);
-        return;
-      }
+      for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, magnitude, sign, r, step);
+      return;
     }
     FP4PA_NO_UNROLL
     for (int r = first; r < kWarpRows; r += step) {
@@ -459,7 +475,7 @@ class SimtTileBackend {
       FP4PA_UNROLL
       for (int d = 0; d < 8; ++d) {
         const std::uint32_t bits = chunk(lane).word[d / 2] >> (d % 2 * 16) & 0xffffu;
-        value[lane][d] = query_element(p_.q.dtype, bits);
+        value[lane][d] = query_element<E>(p_.q.dtype, bits);
         const std::uint32_t own = magnitude_bits(value[lane][d]);
         amax[lane] = own > amax[lane] ? own : amax[lane];
       }
@@ -488,12 +504,14 @@ class SimtTileBackend {
   // few keys would otherwise spend most of its time on waiting for one row after the other.
   static constexpr int kQuadRows =
       divides_rows(kConfig) || kWarpRows > 4 * kConfig.warps ? 4 : (kWarpRows + kConfig.warps - 1) / kConfig.warps;
-  static constexpr int kQuads = kConfig.head_dim / (4 * E::kLanes);
-  static constexpr bool kReadsQuads = kQuads > 0 && requires { Shim::kStoresQuads; };
+  static constexpr int kQuads = (kConfig.head_dim + 4 * E::kLanes - 1) / (4 * E::kLanes);
+  static constexpr bool kWholeQuads = kConfig.head_dim % (4 * E::kLanes) == 0;  // else some lanes have none
+  static constexpr bool kReadsQuads = kConfig.exact_head_dim && requires { Shim::kStoresQuads; };
 
   /// Rows r, r + step, ... of this warp.
   FP4PA_FN void load_query_quads(const RowMap& rows, KvKind kind, QueryForm form, float magnitude, float sign, int r, int step) {
     PerLane<float[kQuadRows][kQuads][4]> x;
+    const bool aligned = query_rows_are_quads(p_.q);
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < kQuadRows; ++i) {
@@ -505,7 +523,7 @@ class SimtTileBackend {
           const int dim = 4 * (q * E::kLanes + lane.id);
           FP4PA_UNROLL
           for (int d = 0; d < 4; ++d) x[lane][i][q][d] = 0.0f;
-          if (exists && dim < p_.head_dim) load_query_quad(exec_, p_.q, at + dim, x[lane][i][q]);
+          if (exists && (kWholeQuads || dim < kConfig.head_dim)) load_query_quad<kPlain && kConfig.terms == 1>(exec_, p_.q, aligned, at + dim, x[lane][i][q]);
         }
       }
     });
@@ -533,7 +551,6 @@ class SimtTileBackend {
       }
       FP4PA_UNROLL
       for (int q = 0; q < kQuads; ++q) {
-        if (q * 4 * E::kLanes >= p_.head_dim) break;
         PerLane<float[4]> quad;
         exec_.each_lane([&](Lane lane) {
           FP4PA_UNROLL
@@ -555,14 +572,21 @@ class SimtTileBackend {
   FP4PA_FN void store_output_as(const RowMap& rows, const Output& output, Round&& round) const;
   [[nodiscard]] FP4PA_FN bool stores_chunks() const;
   FP4PA_FN void store_output_chunks(const RowMap& rows, const Output& output) const;
-  FP4PA_FN void merge_warps(RowVector& max, RowVector& sum, Output& output);
+  FP4PA_FN void merge_states(RowVector& max, RowVector& sum, Output& output);
+  FP4PA_FN void lay_out(const Output& output) const;
+  template <class RowAt>
+  FP4PA_FN void store_sums(DType dtype, void* data, bool chunks, RowAt&& row_at) const;
+  FP4PA_FN void store_eight(DType dtype, void* data, std::int64_t at, bool chunk, const float (&x)[8]) const;
+  [[nodiscard]] FP4PA_FN std::uint32_t result_offset(int warp) const {
+    return static_cast<std::uint32_t>(layout_.stages + warp * layout_.team_bytes);
+  }
   FP4PA_FN void move_dims(Output& output, int old, int order) const;
 
   E& exec_;
   const AttentionParams& p_;
   std::int32_t num_rows_;
   const SharedLayout& layout_;
-  RowVector factor_;  // of this warp's rows: from the instruction's sums to scores in log2 units
+  RowVector factor_;  // see factors()
   PerLane<typename Shim::QueryRegisters> query_;  // its first term
   int terms_ = 1;
 };

@@ -49,6 +49,24 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 
 }  // namespace
 
+TEST_CASE("long_division is the quotient, from 1 to the ends of 63 bits") {
+  const auto values = [] {
+    std::vector<std::uint64_t> v{0, 1, 2, 3, 7, 10, 131, 132, 4095};
+    for (int bit = 12; bit < 63; ++bit) {
+      const std::uint64_t power = std::uint64_t{1} << bit;
+      v.insert(v.end(), {power - 1, power, power + 12345});
+    }
+    v.push_back((std::uint64_t{1} << 63) - 1);
+    return v;
+  }();
+  for (const std::uint64_t a : values) {
+    for (const std::uint64_t b : values) {
+      INFO(a, " / ", b);
+      if (b != 0) CHECK(long_division(a, b) == a / b);
+    }
+  }
+}
+
 TEST_CASE("worker_begin cuts the line into pieces that differ by at most one, and worker_of inverts it") {
   test::Random random(7);
   for (int i = 0; i < 2000; ++i) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "tests/schedule/random_work.hpp"
@@ -105,6 +106,59 @@ TEST_CASE("a worker's items follow the line: sequence, row block, KV head, key")
   }
 }
 
+TEST_CASE("a walk that is put aside after every item gives what for_each_item gives, and ends more than once") {
+  const auto of = [](const WorkItem& i) {
+    return std::tuple(i.seq, i.block, i.kv_head, i.tiles.begin, i.tiles.end, i.partial_slot);
+  };
+  int wrong = 0;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Work w = draw(seed);
+    const WorkList list = w.list();
+    const Assignment a = assign(w);
+    for (std::int32_t worker = 0; worker < w.num_workers; ++worker) {
+      const WorkerStart start = worker_start(list, worker);
+      const std::vector<WorkItem>& items = a.of_worker[static_cast<std::size_t>(worker)];
+      if (start.begin >= start.end) {
+        wrong += items.empty() ? 0 : 1;
+        continue;
+      }
+      ItemWalk walk(list, worker, start);
+      WorkItem item{};
+      for (const WorkItem& want : items) wrong += walk.next(item) && of(item) == of(want) ? 0 : 1;
+      wrong += walk.next(item) || walk.next(item) ? 1 : 0;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("StoredWalk hands out the items of for_each_item, copied between them") {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Work w = draw(seed);
+    const WorkList list = w.list();
+    for (std::int32_t worker = 0; worker < w.num_workers; ++worker) {
+      INFO("seed ", seed, " worker ", worker);
+      StoredWalk aside(list, worker, worker_start(list, worker));
+      const auto next = [&](WorkItem& item) {
+        StoredWalk walk = aside;
+        const bool found = walk.next(list, item);
+        aside = walk;
+        return found;
+      };
+      WorkItem got{};
+      for_each_item(list, worker, [&](const WorkItem& item) {
+        REQUIRE(next(got));
+        CHECK(got.seq == item.seq);
+        CHECK(got.block == item.block);
+        CHECK(got.kv_head == item.kv_head);
+        CHECK(got.tiles.begin == item.tiles.begin);
+        CHECK(got.tiles.end == item.tiles.end);
+        CHECK(got.partial_slot == item.partial_slot);
+      });
+      CHECK_FALSE(next(got));
+    }
+  }
+}
+
 TEST_CASE("partial slots: in range, each written once, and only by units of several items") {
   int finals = 0;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
@@ -162,6 +216,34 @@ TEST_CASE("merges: every divided unit once, its parts in key order, exactly the 
   CHECK(jobs > 1000);
 }
 
+TEST_CASE("a worker's note names the unit that goes on after its last item, and the workers with a part of it") {
+  int notes = 0;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Work w = draw(seed);
+    if (w.split_tiles != 0) continue;
+    const Assignment a = assign(w);
+    const WorkList list = w.list();
+    for (std::int32_t worker = 0; worker < w.num_workers; ++worker) {
+      const MergeNote note = merge_note(list, worker);
+      INFO("seed ", seed, " worker ", worker);
+      const auto& items = a.of_worker[static_cast<std::size_t>(worker)];
+      const std::size_t u = items.empty() ? w.units.size() : w.unit_index(items.back().seq, items.back().block, items.back().kv_head);
+      if (items.empty() || items.back().tiles.end == w.units[u].tiles.end) {
+        CHECK(note.count == 0);
+        continue;
+      }
+      ++notes;
+      CHECK(w.unit_index(note.seq, note.block, note.kv_head) == u);
+      const auto& parts = a.of_unit[u];
+      CHECK(note.count == static_cast<std::int32_t>(parts.size()));
+      // A slot is 2 * worker, and one more where the unit begins on that worker.
+      CHECK(note.first == parts.front().partial_slot / 2);
+      CHECK(note.last == parts.back().partial_slot / 2);
+    }
+  }
+  CHECK(notes > 1000);
+}
+
 TEST_CASE("UnitCursor finds the unit of every cost coordinate and walks to the end of the line") {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     Work w = draw(seed);
@@ -180,12 +262,15 @@ TEST_CASE("UnitCursor finds the unit of every cost coordinate and walks to the e
       }
     }
     UnitCursor cursor(list, 0);
-    std::size_t visited = 1;
-    while (cursor.next()) {
-      REQUIRE(visited < w.units.size());
-      CHECK(cursor.unit().begin == w.units[visited].begin);
-      ++visited;
-    }
+    std::size_t visited = 0;
+    do {
+      cursor.measure();
+      do {
+        REQUIRE(visited < w.units.size());
+        CHECK(cursor.unit().begin == w.units[visited].begin);
+        ++visited;
+      } while (cursor.next_head());
+    } while (cursor.next_block());
     CHECK(visited == w.units.size());
   }
 }

@@ -18,6 +18,7 @@ AttentionParams params_of(const Work& w, const std::vector<std::uint64_t>& tree)
   AttentionParams p{};
   p.num_kv_heads = w.num_kv_heads;
   p.group_heads = w.group_heads;
+  p.group_divisor = Divisor::of(static_cast<std::uint32_t>(w.group_heads));
   p.num_q_heads = w.num_kv_heads * w.group_heads;
   p.causal = w.mask != Mask::kNone;
   p.sliding_window = w.mask == Mask::kWindow ? w.sliding_window : 0;
