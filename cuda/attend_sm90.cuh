@@ -1,7 +1,8 @@
-// The prefill kernels of sm_90a: rows of sm90::kInstances. Compiled for sm_90a alone.
+// The kernels of sm_90a: rows of sm90::kInstances. Compiled for sm_90a alone.
 #pragma once
 
 #include "backends/sm90/exec.hpp"
+#include "backends/sm90/group_backend.hpp"
 #include "backends/sm90/prefill_shim.hpp"
 #include "backends/sm90/producer.hpp"
 #include "cuda/attend_items.cuh"
@@ -12,37 +13,100 @@ namespace fp4pa::cuda {
 template <int index>
 using WgmmaShim = sm90::PrefillShim<sm90::kInstances[index], sm90::ConsumerExec>;
 
-/// Registers of a thread, of 168 with which all begin: 2 x 208 + 88 for each three.
-inline constexpr int kConsumerRegisters = 208;
+/// Registers of a thread, of 128 with which all begin: 2 x 168 + 2 x 88 for each four.
+inline constexpr int kConsumerRegisters = 168;
 inline constexpr int kProducerRegisters = 88;
+
+/// The items of the block, for the warps that multiply.
+template <class Shim>
+__device__ __forceinline__ void attend_published(const AttendArgs& args, std::uint8_t* shared, const sm90::ItemRing& items) {
+  typename Shim::Exec exec(shared);
+  items.for_each(exec, [&](const sm90::PublishedItem& it, sm90::ItemPlace) __attribute__((always_inline)) {
+    core::SimtTileBackend<Shim> backend(exec, args.params, it.rows, args.layout);
+    core::attend(backend, args.params, it.item, it.rows);
+  });
+}
+
+/// The same for the warps that decode keys (kSide 0) or values (1). The first warp of values, which are
+/// needed later than keys, finds the items for all.
+template <core::SimtConfig kConfig, int kSide>
+__device__ __forceinline__ void produce_published(const AttendArgs& args, std::uint8_t* shared, const sm90::Ring<kConfig>& ring,
+                                                  const sm90::ItemRing& items) {
+  constexpr int kWarps = sm90::producers_of_side(kConfig);
+  sm90::ProducerExec<kConfig.warps + kSide * kWarps, kWarps> exec(shared);
+  exec.place.steps = kSide;
+  items.for_each(exec, [&](const sm90::PublishedItem& it, sm90::ItemPlace at) __attribute__((always_inline)) {
+    if (kSide == 1) sm90::prefetch_queries(exec, args.params, it.rows, static_cast<int>(threadIdx.x) % (32 * kWarps), 32 * kWarps);
+    sm90::produce<kConfig, kSide>(exec, args.params, it, ring);
+    if (kSide == 0 || exec.warp() != 0) return;
+    if (threadIdx.x % 32 == 0) items.publish(exec, {at.steps + sm90::kItemsAhead}, args.params);
+    exec.warp_barrier();
+  });
+}
 
 /// @tparam index  row of sm90::kInstances
 template <int index>
 __global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), 1)
     attend_sm90(const __grid_constant__ AttendArgs args) {
   constexpr core::SimtConfig kConfig = sm90::kInstances[index];
+  constexpr int kConsumers = kConfig.warps * 32;
   extern __shared__ __align__(1024) std::uint8_t shared[];
+  const sm90::Ring<kConfig> ring(args.layout.stages);
+  const sm90::ItemRing items(shared, ring.items());
   const sm90::WarpExec block(shared);  // by whole warps: it speaks with its lanes
-  if (threadIdx.x == 0) sm90::Ring<kConfig>(args.layout.stages).set_up(block);
+  wait_for_previous();
+  allow_dependents();
+  if (threadIdx.x == kConsumers) {
+    ring.set_up(block);
+    items.set_up(block, kConfig.warps + kConfig.producers);
+    items.start(args.list, static_cast<std::int32_t>(blockIdx.x));
+    for (sm90::ItemPlace at; at.steps < sm90::kItemsAhead; ++at.steps) items.publish(block, at, args.params);
+  }
   __syncthreads();
-  if (threadIdx.x < kConfig.warps * 32) {
+  if (threadIdx.x < kConsumers) {
     sm90::take_registers<kConsumerRegisters>();
-    attend_items<WgmmaShim<index>>(args, shared);
+    attend_published<WgmmaShim<index>>(args, shared, items);
   } else {
     sm90::give_registers<kProducerRegisters>();
-    sm90::ProducerExec<kConfig.warps, kConfig.producers> exec(shared);
-    wait_for_previous();
-    allow_dependents();
-    core::for_each_item(args.list, static_cast<std::int32_t>(blockIdx.x), [&](const core::WorkItem& item) {
-      sm90::produce<kConfig>(exec, args.params, item, args.layout);
-    });
+    if (threadIdx.x < kConsumers + 32 * sm90::producers_of_side(kConfig)) {
+      produce_published<kConfig, 0>(args, shared, ring, items);
+    } else {
+      produce_published<kConfig, 1>(args, shared, ring, items);
+    }
+  }
+}
+
+template <int index>
+using GroupTiles = sm90::GroupBackend<sm90::kInstances[index], sm90::WarpExec>;
+struct GroupShim {
+  using Exec = sm90::WarpExec;
+};
+
+/// The same for a row whose warps divide the tiles.
+template <int index>
+__global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), sm90::kInstances[index].blocks)
+    attend_group(const __grid_constant__ AttendArgs args) {
+  extern __shared__ __align__(1024) std::uint8_t shared[];
+  attend_items<GroupShim, GroupTiles<index>>(args, shared);
+}
+
+template <int index>
+const void* sm90_function() {
+  if constexpr (core::divides_tiles(sm90::kInstances[index])) {
+    return reinterpret_cast<const void*>(&attend_group<index>);
+  } else {
+    return reinterpret_cast<const void*>(&attend_sm90<index>);
   }
 }
 
 // Named by number, because nvcc 13.0 loses the shape of a shim that it meets in an assertion.
 template <int index>
 constexpr bool wgmma_sizes_agree() {
-  return sizes_agree<WgmmaShim<index>>();
+  if constexpr (core::divides_tiles(sm90::kInstances[index])) {
+    return GroupTiles<index>::Layout::kBytes == sm90::group_bytes(sm90::kInstances[index]);
+  } else {
+    return sizes_agree<WgmmaShim<index>>();
+  }
 }
 
 }  // namespace fp4pa::cuda
@@ -53,6 +117,6 @@ constexpr bool wgmma_sizes_agree() {
   static_assert(wgmma_sizes_agree<index>());                                  \
   template <>                                                                 \
   const void* attend_function<kFirstSm90 + index>() noexcept {                \
-    return reinterpret_cast<const void*>(&attend_sm90<index>);                \
+    return sm90_function<index>();                                            \
   }                                                                           \
   }

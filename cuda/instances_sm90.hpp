@@ -1,35 +1,42 @@
-// The prefill kernels for sm_90a, on wgmma, and which of them serves a configuration. Everything else runs there in the kernels of
+// The kernels for sm_90a, on wgmma: prefill, and few query rows more than decode has. Everything else runs there in the kernels of
 // instances.hpp.
 //
 // Plain C++: the tests run the same list on the host.
 #pragma once
 
+#include "backends/sm90/group_layout.hpp"
 #include "backends/sm90/prefill_shim.hpp"
 #include "cuda/instances.hpp"
 
 namespace fp4pa::sm90 {
 
 namespace instance {
-/// Two warpgroups of 64 query rows share the keys, which a third decodes. With 128 keys a tile there is no room for queries of
-/// two terms at head_dim 128: these are plain.
-constexpr core::SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys, int stages) {
+/// Two warpgroups of 64 query rows share the keys, which a third and the values, which a fourth decodes. With 128 keys a tile
+/// there is no room for queries of two terms at head_dim 128: these are plain.
+constexpr core::SimtConfig prefill(KvKind kind, int head_dim, int tile_keys) {
   const bool plain = head_dim == 128 && tile_keys == 128;
-  return {{k, k}, {v, v}, 1, head_dim, true, 1, core::WarpsDivide::kRows, 8, 1, tile_keys, {stages, stages}, true, 4, plain};
+  return {{kind, kind}, {kind, kind}, 1, head_dim, true, 1, core::WarpsDivide::kRows, 8, 1, tile_keys, {0, 0}, true, 8, plain};
+}
+/// A warpgroup for up to `rows` query rows, which decodes keys and values in registers.
+constexpr core::SimtConfig group(KvKind k, KvKind v, int rows, int blocks, int stages) {
+  return {{k, k}, {v, v}, 1, 128, true, rows / 8, core::WarpsDivide::kTile, kGroupWarps, blocks, 64, {stages, stages}, false, 0, true};
 }
 }  // namespace instance
 
 inline constexpr core::SimtConfig kInstances[] = {
-    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 128, 3),
-    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 128, 3),
-    instance::prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128, 128, 2),
-    instance::prefill(KvKind::kFp8, KvKind::kFp8, 128, 128, 2),
-    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64, 3),
-    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64, 3),
-    instance::prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128, 64, 3),
-    instance::prefill(KvKind::kFp8, KvKind::kFp8, 128, 64, 3),
-    instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 64, 3),
-    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 64, 128, 3),
-    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 64, 128, 3),
+    instance::prefill(KvKind::kMxfp4, 128, 128),
+    instance::prefill(KvKind::kNvfp4, 128, 128),
+    instance::prefill(KvKind::kMxfp8, 128, 128),
+    instance::prefill(KvKind::kFp8, 128, 128),
+    instance::prefill(KvKind::kMxfp4, 128, 64),
+    instance::prefill(KvKind::kNvfp4, 128, 64),
+    instance::prefill(KvKind::kMxfp8, 128, 64),
+    instance::prefill(KvKind::kFp8, 128, 64),
+    instance::prefill(KvKind::kBf16, 128, 64),
+    instance::prefill(KvKind::kMxfp4, 64, 128),
+    instance::prefill(KvKind::kNvfp4, 64, 128),
+    instance::group(KvKind::kMxfp4, KvKind::kMxfp4, 32, 3, 4),
+    instance::group(KvKind::kNvfp4, KvKind::kNvfp4, 32, 3, 4),
 };
 /// Of a block.
 [[nodiscard]] constexpr int threads_of(const core::SimtConfig& c) { return 32 * (c.warps + c.producers); }

@@ -38,6 +38,12 @@ class Block {
   [[nodiscard]] int number() const { return block_; }
   [[nodiscard]] int num_warps() const { return num_warps_; }
   [[nodiscard]] Turns& turns() { return turns_; }
+  /// What the warps have said so far at barrier number `round`: the one ahead, or the last.
+  [[nodiscard]] bool& vote(std::uint32_t round) {
+    Vote& v = votes_[round % 2];
+    if (v.round != round) v = {round, false};
+    return v.any;
+  }
 
   void read(std::uint32_t offset, std::uint32_t bytes, void* out, const Access& now) {
     std::memset(out, kPoison, bytes);
@@ -84,6 +90,10 @@ class Block {
   [[nodiscard]] const Site& site(std::uint16_t number) const { return sites_[number]; }
 
  private:
+  struct Vote {
+    std::uint32_t round;
+    bool any;
+  };
   [[nodiscard]] bool in_bounds(std::uint32_t offset, std::uint32_t bytes, const Access& now) const {
     if (std::uint64_t{offset} + bytes > shared_.size()) {
       report(FindingKind::kOutOfBounds, now, offset);
@@ -111,6 +121,7 @@ class Block {
   std::vector<std::uint8_t> shared_;
   Shadow shadow_;
   Turns turns_;
+  Vote votes_[2] = {};
   std::vector<Site> sites_;
 };
 

@@ -20,6 +20,13 @@ class Sm90Exec : public Sm80Exec {
  public:
   using Sm80Exec::Sm80Exec;
 
+  template <class T, class Source>
+  [[nodiscard]] PerLane<T> shuffle(const PerLane<T>& x, Source&& source) {
+    PerLane<T> out;
+    each_lane([&](Lane lane) { out[lane] = x[Lane{source(lane)}]; });
+    return out;
+  }
+
   void group_fence() {}
   template <class Element, int kN, bool kTransposed, class D>
   void group_multiply_shared(D&& d, const sm90::SharedMatrix& a, const sm90::SharedMatrix& b, bool accumulate, Site at = Site::current()) {
@@ -45,6 +52,25 @@ class Sm90Exec : public Sm80Exec {
     committed_.clear();
   }
   void async_fence() {}
+
+  template <class F>
+  [[nodiscard]] bool block_any(F&& f, Site at = Site::current()) {
+    const bool mine = any(f);
+    const std::uint32_t round = block().turns().barriers();
+    block().vote(round) = block().vote(round) || mine;
+    block_barrier(at);
+    return block().vote(round);
+  }
+
+  template <class Offset, class Words>
+  void store_matrix_transposed(Offset&& offset, Words&& words, Site at = Site::current()) {
+    const auto address = addresses(offset);
+    const Access now = access(kAllLanes, at);
+    isa::stmatrix_m8n8(4, true, address, ByLane<Lane, Words>{words}, [&](int, std::uint32_t to, int bytes, const std::uint8_t* from) {
+      if (aligned(to, 16, now)) block().write(to, static_cast<std::uint32_t>(bytes), from, now);
+    });
+    count_collective(at, 16, address.data());
+  }
 
  private:
   template <class Element, int kN, bool kTransposed, class D, class Rows>

@@ -16,7 +16,17 @@ class WarpExec : public sm80::WarpExec {
  public:
   using sm80::WarpExec::WarpExec;
 
-  RingPlace place;
+  TilePlace place;
+
+  /// x of the lane that each lane names.
+  template <class T, class Source>
+  [[nodiscard]] __device__ __forceinline__ PerLane<T> shuffle(const PerLane<T>& x, Source&& source) const {
+    PerLane<T> out;
+    this->each_lane([&](Lane lane) { out[lane] = __shfl_sync(0xffffffffu, x[lane], source(lane)); });
+    return out;
+  }
+  /// Into the second-level cache.
+  __device__ __forceinline__ void prefetch(const void* from) const { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
   // Barriers that are waited for by round: offset of 8 bytes of shared memory. A round ends with its `count`-th arrival.
   __device__ __forceinline__ void set_up_arrivals(std::uint32_t at, int count) const {
@@ -62,6 +72,27 @@ class WarpExec : public sm80::WarpExec {
     this->each_lane([&](Lane lane) { pin(d(lane)); });
   }
 
+  /// A block barrier that tells every warp whether any lane of the block says yes.
+  template <class F>
+  [[nodiscard]] __device__ __forceinline__ bool block_any(F&& f) const {
+    bool any = false;
+    this->each_lane([&](Lane lane) { any = __syncthreads_or(f(lane)) != 0; });
+    return any;
+  }
+
+  /// Four 8x8 matrices of 16-bit elements, the other way round than load_matrix<true>: word m of a lane, elements
+  /// [lane / 4][2 (lane % 4)] and the next, go to rows 2 (lane % 4) and the next of matrix m. Lane l gives the offset of row l % 8 of
+  /// matrix l / 8.
+  template <class Offset, class Words>
+  __device__ __forceinline__ void store_matrix_transposed(Offset&& offset, Words&& words) const {
+    this->each_lane([&](Lane lane) {
+      const std::uint32_t(&w)[4] = words(lane);
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(base_ + offset(lane)), "r"(w[0]),
+                   "r"(w[1]), "r"(w[2]), "r"(w[3])
+                   : "memory");
+    });
+  }
+
   /// What this lane has stored to shared memory may be read by group products after the next barrier.
   __device__ __forceinline__ void async_fence() const { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -81,14 +112,13 @@ class ConsumerExec : public WarpExec {
   }
 };
 
-/// A warp that decodes, of kWarps that come after kFirst others in the block.
+/// A warp that decodes, of kWarps that come after kFirst others in the block. Such warps wait for no other of their kind.
 template <int kFirst, int kWarps>
 class ProducerExec : public WarpExec {
  public:
   using WarpExec::WarpExec;
   [[nodiscard]] __device__ __forceinline__ int warp() const { return WarpExec::warp() - kFirst; }
   [[nodiscard]] __device__ __forceinline__ int num_warps() const { return kWarps; }
-  __device__ __forceinline__ void block_barrier() const { named_barrier(1 + kFirst / kGroupWarps, kWarps * kLanes); }
 };
 
 static_assert(core::Exec<ConsumerExec> && core::Exec<ProducerExec<8, 4>>);

@@ -1,10 +1,10 @@
 // sm_90a, many query rows: products by wgmma, with queries, decoded keys and decoded values in shared memory and P in registers.
 //
-// The warps of a block have one of two roles. Two warpgroups of 64 query rows each multiply: they run the kernel's body. A third
-// stages tiles in their 4- or 8-bit form and decodes them into a ring (ring.hpp, producer.hpp), tiles ahead of the others and
-// into the next item while those still store the last. So decoding shares no warp's order of instructions with the softmax, the
-// registers that staging needs are not the products', and the warpgroups wait for nothing but the ring: one computes exponentials
-// while the other's products run.
+// The warps of a block have roles. Two warpgroups of 64 query rows each multiply: they run the kernel's body. A third decodes keys
+// and a fourth values, from the cache through registers into a ring of tiles (tile_loader.hpp, producer.hpp, ring.hpp), ahead of
+// the others and into the next item while those still store the last. One of their lanes finds the block's items for all
+// (items.hpp). So decoding shares no warp's order of instructions with the softmax, the registers that it needs are not the
+// products', and the warpgroups wait for nothing but the ring: one computes exponentials while the other's products run.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int,
                                          const PerLane<float[4]>& quad, int terms) {
     sm80::each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
+      if (kConfig.head_dim % (4 * Exec::kLanes) != 0 && dim >= kConfig.head_dim) return;  // lanes without a quad
       store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }

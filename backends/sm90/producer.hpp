@@ -1,58 +1,44 @@
-// The warps of a prefill kernel that stage tiles and decode them into the ring.
+// The warps of a prefill kernel that decode tiles into the ring: some the keys, some the values.
 #pragma once
 
 #include <cstdint>
 
-#include "backends/sm80/tile_decode.hpp"
+#include "backends/sm90/items.hpp"
 #include "backends/sm90/ring.hpp"
-#include "core/attention/body.hpp"
+#include "backends/sm90/tile_loader.hpp"
 
 namespace fp4pa::sm90 {
 
-/// What KeyStreamOf asks of a shim: the producers stage as a block of their own.
-template <core::SimtConfig kShape, class Executor>
-struct StagingShim {
-  static constexpr core::SimtConfig kConfig = [] {
-    core::SimtConfig c = kShape;
-    c.warps = c.producers;
-    c.decode_tiles = false;
-    return c;
-  }();
-  using Exec = Executor;
-  FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ sm80::swizzle_bits(row, chunks); }
-  static constexpr int kTokenAlignment = core::kScalePiece;
-};
-
-/// Decodes all tiles of an item, keys before values.
+/// Decodes the keys or the values of an item.
 /// @tparam kConfig  of the kernel
-template <core::SimtConfig kConfig, class E>
-FP4PA_FN void produce(E& exec, const core::AttentionParams& p, const core::WorkItem& item, const core::SharedLayout& shared) {
+/// @tparam kSide    0: keys, 1: values
+template <core::SimtConfig kConfig, int kSide, class E>
+FP4PA_FN void produce(E& exec, const core::AttentionParams& p, const PublishedItem& published, const Ring<kConfig>& ring) {
   static_assert(kConfig.segments == 1);
+  constexpr KvKind kKind = kSide == 0 ? kConfig.k[0] : kConfig.v[0];
   using Tile = typename Ring<kConfig>::Tile;
-  constexpr int kThreads = E::kLanes * kConfig.producers;
-  const core::RowMap rows(p, item);
-  const core::KeyRange range = core::keys_of(p, rows, item);
-  if (range.empty()) return;
-
-  const Ring<kConfig> ring(shared.stages);
-  const auto decode = [&]<KvKind kKind>(core::KindConstant<kKind>, std::uint32_t from, sm80::StagedScales scales) {
-    exec.wait_for_arrivals(ring.empty(exec.place), exec.place.parity ^ 1);
-    sm80::TileDecoder<kKind, E, kConfig.head_dim, kConfig.tile_keys, kThreads, Tile>::run(exec, from, scales, ring.tile(exec.place));
+  using Loader = TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, producers_of_side(kConfig), Tile>;
+  const core::Segment& segment = p.segments[0];
+  Loader loader(exec, segment, kSide == 0 ? segment.k : segment.v, published.item, published.keys);
+  while (!loader.done()) {
+    exec.wait_for_arrivals(ring.empty(exec.place), exec.place.parity() ^ 1);
+    loader.decode(ring.tile(exec.place));
     exec.async_fence();
     arrive_for_warp(exec, ring.full(exec.place));
-    exec.place.advance(Ring<kConfig>::kSlots);
-  };
-  exec.block_barrier();  // nobody reads the last item's stages any more
-  core::KeyStreamOf<StagingShim<kConfig, E>, 0> stream(exec, p.segments[0], item, range, p.head_dim, shared.stages, shared.addresses);
-  while (!stream.done()) {
-    stream.wait();
-    const core::TileLayout layout = stream.layout();
-    const std::uint32_t tile = stream.tile_offset();
-    decode(core::KindConstant<kConfig.k[0]>(), tile, {tile + layout.k_scales, layout.k_scale_pitch});
-    decode(core::KindConstant<kConfig.v[0]>(), tile + layout.v_codes, {tile + layout.v_scales, layout.v_scale_pitch});
-    stream.release();
+    exec.place.steps += 2;
   }
-  exec.template copy_wait<0>();
+}
+
+/// Brings the rows of queries of an item into the second-level cache, by the `threads` threads of which this is `thread`.
+template <class E>
+FP4PA_FN void prefetch_queries(E& exec, const core::AttentionParams& p, const core::RowMap& rows, int thread, int threads) {
+  constexpr int kLine = 128;
+  const int bytes = p.q.dtype == DType::kF32 ? 4 : 2;
+  for (int row = thread; row < rows.num_rows; row += threads) {
+    const std::int64_t at = rows.token(row) * p.q.token_stride + rows.head(row) * p.q.head_stride;
+    const auto* const from = static_cast<const std::uint8_t*>(p.q.data) + at * bytes;
+    for (int i = 0; i < p.head_dim * bytes; i += kLine) exec.prefetch(from + i);
+  }
 }
 
 }  // namespace fp4pa::sm90

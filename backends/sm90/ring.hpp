@@ -1,10 +1,10 @@
 // The ring of decoded tiles between the warps that decode and the warpgroups that multiply.
 //
 // Keys and values of a tile take a slot each, one behind the other: K0 V0 K1 V1 ... Every slot has two barriers. The first ends
-// a round when all producers have written the slot, the second when every consumer warp has read it. Both roles walk the same
-// items and tiles, so that nothing else is said between them.
+// a round when all producers of its side have written the slot, the second when every consumer warp has read it. All roles walk
+// the same items and tiles (items.hpp), so that nothing else is said between them.
 //
-//   producers  wait for empty(slot), decode, arrive at full(slot), step on
+//   producers  wait for empty(slot), decode, arrive at full(slot), step on by two: keys and values have producers of their own
 //   consumers  wait for full(slot), multiply, arrive at empty(slot), step on
 #pragma once
 
@@ -18,51 +18,51 @@ namespace fp4pa::sm90 {
 
 using core::KvKind;
 
-/// Where a role stands in the ring of decoded tiles; goes on from item to item.
+/// Where a role stands in a ring of kSlots, a power of two; one number, which goes on from item to item.
+template <int kSlots>
 struct RingPlace {
-  int slot = 0;
-  std::uint32_t parity = 0;  // of the rounds before this one
-  FP4PA_FN void advance(int slots) {
-    ++slot;
-    if (slot < slots) return;
-    slot = 0;
-    parity ^= 1;
-  }
+  static_assert((kSlots & (kSlots - 1)) == 0);
+  std::uint32_t steps = 0;
+  [[nodiscard]] FP4PA_FN std::uint32_t slot() const { return steps % kSlots; }
+  /// Of the rounds before this one.
+  [[nodiscard]] FP4PA_FN std::uint32_t parity() const { return steps / kSlots % 2; }
 };
 
-/// Tiles in the ring. Three keep both roles busy; a fourth lets the warpgroups drift further apart, where there is room for it.
-[[nodiscard]] FP4PA_FN constexpr int ring_slots(const core::SimtConfig& c) {
-  return core::is_fp4(c.k[0]) || c.tile_keys == 64 ? 4 : 3;
-}
-inline constexpr int kBarrierBytes = 128;
+/// Tiles in the ring: keys and values of the tile at hand and of the next one.
+inline constexpr int kRingSlots = 4;
+using TilePlace = RingPlace<kRingSlots>;
+inline constexpr int kBarrierBytes = 64;
+/// For the block's items, behind the barriers.
+inline constexpr int kItemBytes = 1024;
 
-/// Bytes of an instance's ring behind its stages, and of what it takes to align it.
+/// Warps that decode keys, or values.
+[[nodiscard]] FP4PA_FN constexpr int producers_of_side(const core::SimtConfig& c) { return c.producers / 2; }
+
+/// Bytes of an instance's ring with its barriers and items, and of what it takes to align it.
 [[nodiscard]] FP4PA_FN constexpr int ring_bytes(const core::SimtConfig& c) {
-  return kSwizzleBytes + ring_slots(c) * 2 * c.tile_keys * c.head_dim + kBarrierBytes;
+  return kSwizzleBytes + kRingSlots * 2 * c.tile_keys * c.head_dim + kBarrierBytes + kItemBytes;
 }
 
 template <core::SimtConfig kConfig>
 class Ring {
  public:
   using Tile = OperandTile<kConfig.tile_keys, kConfig.head_dim>;
-  static constexpr int kSlots = ring_slots(kConfig);
+  static constexpr int kSlots = kRingSlots;
   static_assert(16 * kSlots <= kBarrierBytes);
 
-  /// @param stages  offset of the block's stages
-  FP4PA_FN explicit Ring(std::uint32_t stages) {
-    constexpr int kStaged =
-        kConfig.stages[0] * core::tile_layout(kConfig.k[0], kConfig.v[0], kConfig.head_dim, kConfig.tile_keys).bytes;
-    base_ = (stages + kStaged + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes;
-  }
-  [[nodiscard]] FP4PA_FN std::uint32_t tile(RingPlace at) const { return base_ + at.slot * Tile::kBytes; }
-  [[nodiscard]] FP4PA_FN std::uint32_t full(RingPlace at) const { return barriers() + 8 * at.slot; }
-  [[nodiscard]] FP4PA_FN std::uint32_t empty(RingPlace at) const { return barriers() + 8 * (kSlots + at.slot); }
+  /// @param begin  offset of what an instance has behind its queries
+  FP4PA_FN explicit Ring(std::uint32_t begin) : base_((begin + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes) {}
+  [[nodiscard]] FP4PA_FN std::uint32_t tile(TilePlace at) const { return base_ + at.slot() * Tile::kBytes; }
+  [[nodiscard]] FP4PA_FN std::uint32_t full(TilePlace at) const { return barriers() + 8 * at.slot(); }
+  [[nodiscard]] FP4PA_FN std::uint32_t empty(TilePlace at) const { return barriers() + 8 * (kSlots + at.slot()); }
+
+  [[nodiscard]] FP4PA_FN std::uint32_t items() const { return barriers() + kBarrierBytes; }
 
   /// By one thread, before a barrier of the block.
   template <class E>
   FP4PA_FN void set_up(const E& exec) const {
-    for (RingPlace at; at.parity == 0; at.advance(kSlots)) {
-      exec.set_up_arrivals(full(at), kConfig.producers);
+    for (TilePlace at; at.steps < kSlots; ++at.steps) {
+      exec.set_up_arrivals(full(at), producers_of_side(kConfig));
       exec.set_up_arrivals(empty(at), kConfig.warps);
     }
   }
@@ -81,7 +81,7 @@ FP4PA_FN void arrive_for_warp(E& exec, std::uint32_t at) {
   });
 }
 
-/// The stream of the consumers: the same tiles as the producers' KeyStreamOf, decoded.
+/// The stream of the consumers: the tiles that producers decode.
 template <core::SimtConfig kConfig, class E, int kTokenAlignment>
 class DecodedStream {
  public:
@@ -97,13 +97,13 @@ class DecodedStream {
   [[nodiscard]] FP4PA_FN bool done() const { return walk_.tile(index_).empty(); }
   [[nodiscard]] FP4PA_FN core::KeyRange keys() const { return walk_.tile(index_); }
   /// The tile at hand is decoded: first keys, then values.
-  FP4PA_FN void wait() { exec_.wait_for_arrivals(ring_.full(exec_.place), exec_.place.parity); }
+  FP4PA_FN void wait() { exec_.wait_for_arrivals(ring_.full(exec_.place), exec_.place.parity()); }
   /// Offset of the tile at hand.
   [[nodiscard]] FP4PA_FN std::uint32_t tile() const { return ring_.tile(exec_.place); }
   /// This warp has read the tile at hand.
   FP4PA_FN void pass() {
     arrive_for_warp(exec_, ring_.empty(exec_.place));
-    exec_.place.advance(Ring<kConfig>::kSlots);
+    ++exec_.place.steps;
   }
   FP4PA_FN void release() { ++index_; }
 

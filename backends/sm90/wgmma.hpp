@@ -23,6 +23,14 @@ extern "C" __device__ void fp4pa_wgmma_needs_target_sm_90a();
 #define FP4PA_SUM_16(i) FP4PA_SUM_4(i), FP4PA_SUM_4(i + 1), FP4PA_SUM_4(i + 2), FP4PA_SUM_4(i + 3)
 #define FP4PA_SUM_32(i) FP4PA_SUM_16(i), FP4PA_SUM_16(i + 4)
 #define FP4PA_SUM_64(i) FP4PA_SUM_32(i), FP4PA_SUM_32(i + 8)
+#define FP4PA_WGMMA_32(type)                                                                                                \
+  asm volatile(                                                                                                             \
+      "{.reg .pred p; setp.ne.b32 p, %21, 0; "                                                                              \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {"                                                      \
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"                                                \
+      "}, {%16, %17, %18, %19}, %20, p, 1, 1, %22;}"                                                                        \
+      : FP4PA_SUM_16(0)                                                                                                     \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)), "n"(kTransposed ? 1 : 0))
 #define FP4PA_WGMMA_64(type)                                                                                                \
   asm volatile(                                                                                                             \
       "{.reg .pred p; setp.ne.b32 p, %37, 0; "                                                                              \
@@ -71,9 +79,13 @@ extern "C" __device__ void fp4pa_wgmma_needs_target_sm_90a();
 /// @param accumulate  false: D is only written
 template <class Element, int kN, bool kTransposed>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 8][1][4], const std::uint32_t (&a)[4], std::uint64_t b, bool accumulate) {
-  static_assert(kN == 64 || kN == 128);
+  static_assert(kN == 32 || kN == 64 || kN == 128);
   if constexpr (!kHasWgmma) {
     fp4pa_wgmma_needs_target_sm_90a();
+  } else if constexpr (kN == 32 && std::same_as<Element, core::BF16>) {
+    FP4PA_WGMMA_32("bf16");
+  } else if constexpr (kN == 32) {
+    FP4PA_WGMMA_32("f16");
   } else if constexpr (kN == 64 && std::same_as<Element, core::BF16>) {
     FP4PA_WGMMA_64("bf16");
   } else if constexpr (kN == 64) {
@@ -114,6 +126,7 @@ __device__ __forceinline__ void pin(float (&d)[kTiles][1][4]) {
 #undef FP4PA_SUM_16
 #undef FP4PA_SUM_32
 #undef FP4PA_SUM_64
+#undef FP4PA_WGMMA_32
 #undef FP4PA_WGMMA_64
 #undef FP4PA_WGMMA_128
 #undef FP4PA_WGMMA_SHARED_64

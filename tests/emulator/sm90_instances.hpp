@@ -1,9 +1,12 @@
-// Prefill on wgmma on the emulator: what cuda/ compiles, but for the ring. The emulator's barriers are of a warp or of the block, so
-// that the warps which multiply stage and decode a tile themselves, between barriers of the block. Roles, the ring's barriers and
-// the order that they make are tested on a device alone.
+// The kernels of sm_90a on the emulator: what cuda/ compiles, but for prefill's roles. The emulator's barriers are of a warp or of the
+// block, so that the warps which multiply load and decode a tile themselves, between barriers of the block. Roles, the rings' barriers
+// and the order that they make are tested on a device alone.
 #pragma once
 
+#include <memory>
+
 #include "backends/emulator/sm90_exec.hpp"
+#include "backends/sm90/group_backend.hpp"
 #include "backends/sm90/producer.hpp"
 #include "cuda/instances_sm90.hpp"
 #include "cuda/variants.hpp"
@@ -17,46 +20,52 @@ class DecodingStream {
  public:
   static constexpr std::int32_t kSegment = 0;
 
-  DecodingStream(E& exec, const core::Segment& segment, const core::WorkItem& item, core::KeyRange range, int head_dim,
-                 std::uint32_t stages, std::uint32_t addresses)
-      : exec_(exec), ring_(stages), staged_(exec, segment, item, range, head_dim, stages, addresses) {}
+  DecodingStream(E& exec, const core::Segment& segment, const core::WorkItem& item, core::KeyRange range, int, std::uint32_t ring,
+                 std::uint32_t)
+      : exec_(exec),
+        ring_(ring),
+        of_(std::make_unique<const Of>(Of{item, range})),
+        walk_(core::TileWalk::make(range, kConfig.tile_keys, segment.page_size, false, core::kScalePiece)),
+        v_global_(segment.v.global(item.kv_head)),
+        keys_(exec, segment, segment.k, of_->item, of_->range),
+        values_(exec, segment, segment.v, of_->item, of_->range) {}
 
-  [[nodiscard]] bool done() const { return staged_.done(); }
-  [[nodiscard]] core::KeyRange keys() const { return staged_.keys(); }
+  [[nodiscard]] bool done() const { return walk_.tile(index_).empty(); }
+  [[nodiscard]] core::KeyRange keys() const { return walk_.tile(index_); }
   void wait() {
-    if (place_.slot != 0) return;  // values came with the keys
-    staged_.wait();
-    const core::TileLayout layout = staged_.layout();
-    const std::uint32_t from = staged_.tile_offset();
-    decode<kConfig.k[0]>(from, {from + layout.k_scales, layout.k_scale_pitch}, ring_.tile({0}));
-    decode<kConfig.v[0]>(from + layout.v_codes, {from + layout.v_scales, layout.v_scale_pitch}, ring_.tile({1}));
+    if (place_.slot() % 2 != 0) return;  // values came with the keys
+    exec_.block_barrier();               // nobody reads the last tile any more
+    keys_.decode(ring_.tile({0}));
+    values_.decode(ring_.tile({1}));
     exec_.async_fence();
     exec_.block_barrier();
   }
-  [[nodiscard]] std::uint32_t tile() const { return ring_.tile(place_); }
-  void pass() { place_.advance(2); }
-  void release() { staged_.release(); }
+  [[nodiscard]] std::uint32_t tile() const { return ring_.tile({place_.slot() % 2}); }
+  void pass() { ++place_.steps; }
+  void release() { ++index_; }
 
   [[nodiscard]] core::KvKind k_kind() const { return kConfig.k[0]; }
   [[nodiscard]] core::KvKind v_kind() const { return kConfig.v[0]; }
-  [[nodiscard]] float v_global() const { return staged_.v_global(); }
+  [[nodiscard]] float v_global() const { return v_global_; }
 
  private:
-  static constexpr core::SimtConfig kStaging = [] {
-    core::SimtConfig c = kConfig;
-    c.producers = c.warps;
-    return c;
-  }();
+  struct Of {
+    core::WorkItem item;
+    core::KeyRange range;
+  };
   template <core::KvKind kKind>
-  void decode(std::uint32_t from, sm80::StagedScales scales, std::uint32_t to) {
-    using Tile = typename sm90::Ring<kConfig>::Tile;
-    sm80::TileDecoder<kKind, E, kConfig.head_dim, kConfig.tile_keys, E::kLanes * kConfig.warps, Tile>::run(exec_, from, scales, to);
-  }
+  using Loader = sm90::TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, kConfig.warps,
+                                  typename sm90::Ring<kConfig>::Tile>;
 
   E& exec_;
   sm90::Ring<kConfig> ring_;
-  core::KeyStreamOf<sm90::StagingShim<kStaging, E>, 0> staged_;
-  sm90::RingPlace place_;
+  std::unique_ptr<const Of> of_;  // which loaders refer to
+  core::TileWalk walk_;
+  float v_global_;
+  Loader<kConfig.k[0]> keys_;
+  Loader<kConfig.v[0]> values_;
+  std::int32_t index_ = 0;
+  sm90::TilePlace place_;
 };
 
 template <core::SimtConfig kConfig, class E>
@@ -64,11 +73,20 @@ struct DecodingPrefillShim : sm90::PrefillShim<kConfig, E> {
   using TileStream = DecodingStream<kConfig, E>;
 };
 
+template <int kIndex, class E, bool kGroup>
+struct Sm90Backend {  // prefill
+  using type = core::SimtTileBackend<DecodingPrefillShim<sm90::kInstances[kIndex], E>>;
+};
+template <int kIndex, class E>
+struct Sm90Backend<kIndex, E, true> {
+  using type = sm90::GroupBackend<sm90::kInstances[kIndex], E>;
+};
+
 struct Sm90Instances {
   static constexpr int kCount = sm90::kNumInstances;
   static constexpr const core::SimtConfig& config(int i) { return sm90::kInstances[i]; }
   template <int kIndex, class Exec>
-  using Shim = DecodingPrefillShim<sm90::kInstances[kIndex], Exec>;
+  using Backend = typename Sm90Backend<kIndex, Exec, core::divides_tiles(sm90::kInstances[kIndex])>::type;
   static int select(const AttentionConfig& c) {
     return simt::select_among(c, kCount, [](int i) { return &sm90::kInstances[i]; });
   }

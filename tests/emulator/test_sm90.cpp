@@ -1,9 +1,13 @@
-// Prefill on wgmma, as cuda/ compiles it, on the emulator; and the form of its operands in shared memory.
+// The kernels on wgmma, as cuda/ compiles them, on the emulator; and the form of their operands in shared memory.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <utility>
 #include <vector>
 
 #include "tests/attention/grid_instance.hpp"
+#include "tests/attention/scene.hpp"
+#include "tests/cache/random.hpp"
 #include "tests/emulator/sm90_instances.hpp"
 #include "tests/emulator/sweep.hpp"
 
@@ -109,14 +113,131 @@ TEST_CASE("sm_90a: which kernel a configuration gets") {
   CHECK_FALSE(cuda::is_sm90(cuda::select_variant(c, 120)));
   c.max_q_len = 1;
   CHECK_FALSE(cuda::is_sm90(cuda::select_variant(c, 90)));
-  // Two terms of f32 queries beside bf16 keys do not fit in shared memory.
+  // Queries of two terms, f32 beside bf16 keys, find room beside tiles of 64 keys.
   c.max_q_len = 512;
   c.cache.k.format = c.cache.v.format = KvFormat::kBf16;
   c.q_dtype = DType::kBF16;
   CHECK(cuda::is_sm90(cuda::select_variant(c, 90)));
   c.q_dtype = DType::kF32;
-  CHECK(cuda::select_variant(c, 90) >= 0);
-  CHECK_FALSE(cuda::is_sm90(cuda::select_variant(c, 90)));
+  CHECK(cuda::is_sm90(cuda::select_variant(c, 90)));
+  CHECK(cuda::shape_of(cuda::select_variant(c, 90)).tile_keys == 64);
+}
+
+TEST_CASE("sm_90a: 17 to 32 query rows are one pass of a warpgroup") {
+  AttentionConfig c;
+  c.cache.k.format = c.cache.v.format = KvFormat::kMxfp4;
+  c.cache.num_kv_heads = 8;
+  c.cache.head_dim = 128;
+  c.cache.page_size = 64;
+  c.num_q_heads = 64;
+  c.q_dtype = DType::kBF16;
+  const auto rows = [&](int q_len) {
+    c.max_q_len = q_len;
+    const int variant = cuda::select_variant(c, 90);
+    return core::divides_tiles(cuda::shape_of(variant)) ? simt::rows_of(cuda::shape_of(variant)) : 0;
+  };
+  CHECK(rows(1) == 0);
+  CHECK(rows(2) == 0);
+  CHECK(rows(3) == 32);
+  CHECK(rows(4) == 32);
+  CHECK(rows(5) == 0);
+  CHECK(rows(8) == 0);
+  // What the other kernels are for.
+  c.softcap = 30.0f;
+  CHECK(rows(4) == 0);
+  c.softcap = 0.0f;
+  c.q_dtype = DType::kF32;
+  CHECK(rows(4) == 0);
+  c.q_dtype = DType::kBF16;
+  c.max_q_len = 4;
+  CHECK_FALSE(core::divides_tiles(cuda::shape_of(cuda::select_variant(c, 80))));
+}
+
+/// Scales that one window of f16 does not hold, within a tile, from tile to tile, and NaN.
+TEST_CASE("sm_90a: scales far apart in a warpgroup's operands") {
+  CHECK(sm90::field_of(130, 130, false) == sm90::kTopField);
+  CHECK(sm90::field_of(106, 130, false) == sm90::kTopField - 24);
+  CHECK(sm90::field_of(105, 130, false) == 0);
+  CHECK(sm90::field_of(131, 130, true) == 0);
+  CHECK(sm90::field_of(255, 130, false) == 0);
+  CHECK(sm90::field_of(255, 130, true) == 31);
+  for (int top = sm90::kWindowBinades; top <= 254; ++top) {
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool inside = byte <= top && byte > top - sm90::kWindowBinades;
+      const auto word = static_cast<std::uint32_t>(byte);
+      for (int i = 0; i < 4; ++i) {
+        const auto others = static_cast<std::uint32_t>(top) * 0x01010101u & ~(0xffu << (8 * i));
+        CHECK(sm90::leaves_window(others | word << (8 * i), top) == !inside);
+      }
+      if (inside) {
+        const auto field = static_cast<std::uint32_t>(sm90::field_of(byte, top, true));
+        CHECK(sm90::factor_pair(word * 0x00010001u, sm90::factor_bias(top)) == field * 0x04000400u);
+      }
+    }
+  }
+}
+
+/// As the products meet them: within a tile and from tile to tile, and NaN.
+TEST_CASE("sm_90a: a warpgroup and scales at the ends of their range") {
+  const emulator_test::Setup before = emulator_test::current;
+  scene::Spec spec;
+  spec.head_dim = 128;
+  spec.group_heads = 4;
+  spec.page_size = 32;
+  spec.q_dtype = DType::kBF16;
+  spec.sequences = {{8, 300, 0}, {5, 77, 1}};
+  scene::Scene s(spec);
+  s.config.backend = "cuda";
+  s.config.matrix_path = MatrixPath::kDecode;
+  const auto set_scales = [&](bool value, auto&& scale) {
+    test::Random random(17);
+    for (std::int32_t b = 0; b < 2; ++b) {
+      for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; ++token) {
+        for (int i = 0; i < 8; ++i) s.scales(value, b, token, i / 4)[i % 4] = static_cast<std::uint8_t>(scale(token, random));
+      }
+    }
+  };
+  const auto check = [&] {
+    emulator::Findings findings;
+    emulator_test::current.emulation = &emulator_test::kSm90;
+    emulator_test::current.watch = {emulator::Order::forwards(), &findings, nullptr};
+    s.reset_outputs();
+    REQUIRE(s.run() == Status::kOk);
+    CHECK(core::divides_tiles(sm90::kInstances[emulator_test::current.planned]));
+    CHECK(findings.text() == "");
+  };
+  const auto within = [](int low, int high) { return [=](int, test::Random& r) { return low + static_cast<int>(r.below(high - low + 1)); }; };
+  for (const auto& [low, high] : {std::pair{127, 127}, {2, 6}, {240, 246}, {100, 180}, {1, 240}}) {
+    CAPTURE(low);
+    set_scales(true, within(low, high));
+    check();
+    CHECK(s.error().o <= 2e-3);
+  }
+  set_scales(true, [](int token, test::Random&) { return 10 + token * 230 / 300; });
+  check();
+  CHECK(s.error().o <= 2e-3);
+  set_scales(true, [](int token, test::Random&) { return 240 - token * 230 / 300; });
+  check();
+  CHECK(s.error().o <= 2e-3);
+  set_scales(true, within(126, 128));
+  for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}}) {
+    CAPTURE(low);
+    set_scales(false, within(low, high));
+    check();
+    const scene::Scene::Error error = s.error();
+    CHECK(error.o <= 2e-3);
+    CHECK(error.lse <= 1e-3);
+  }
+  // NaN: of a key in all that sees it, of a value in its block of dims.
+  s.scales(true, 0, 3, 0)[1] = 255;
+  check();
+  for (int d = 0; d < 128; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
+  CHECK_FALSE(std::isnan(s.o_row(0, 4)[40]));
+  s.scales(false, 0, 3, 1)[0] = 255;
+  check();
+  CHECK(std::isnan(s.lse_of(0, 4)));
+  CHECK_FALSE(std::isnan(s.lse_of(0, 0)));
+  emulator_test::current = before;
 }
 
 TEST_CASE("sm_90a: the grid on the emulator") {
