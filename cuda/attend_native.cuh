@@ -2,21 +2,25 @@
 #pragma once
 
 #include "backends/sm120/exec.hpp"
-#include "backends/sm120/shim.hpp"
+#include "backends/sm120/prefill_shim.hpp"
 #include "cuda/attend_items.cuh"
 #include "cuda/variants.hpp"
 
 namespace fp4pa::cuda {
 
 template <int index>
-using NativeShim = sm120::Shim<sm120::kInstances[index], sm120::WarpExec>;
+using NativeShim = sm120::ShimFor<sm120::kInstances[index], sm120::WarpExec>;
 
 /// @tparam index  row of sm120::kInstances
 template <int index>
 __global__ void __launch_bounds__(sm120::kInstances[index].warps * 32, sm120::kInstances[index].blocks)
     attend_native(const __grid_constant__ AttendArgs args) {
   extern __shared__ __align__(128) std::uint8_t shared[];
-  attend_items<NativeShim<index>>(args, shared);
+  if constexpr (sm120::kInstances[index].decode_tiles) {
+    attend_items<NativeShim<index>>(args, shared);
+  } else {
+    attend_items_of_block<NativeShim<index>>(args, shared);
+  }
 }
 
 // Named by number, because nvcc 13.0 loses the shape of a shim that it meets in an assertion.

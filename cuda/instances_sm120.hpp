@@ -4,7 +4,7 @@
 // Plain C++: the tests run the same list on the host.
 #pragma once
 
-#include "backends/sm120/shim.hpp"
+#include "backends/sm120/prefill_shim.hpp"
 #include "cuda/instances.hpp"
 
 namespace fp4pa::sm120 {
@@ -14,6 +14,11 @@ using simt::instance::decode;
 /// Prefill: four warps with 16 query rows each share the keys. Nothing is decoded, so that nothing is shared but the stages.
 constexpr core::SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys) {
   return {{k, k}, {v, v}, 1, head_dim, true, 2, core::WarpsDivide::kRows, 4, 2, tile_keys, {2, 2}, false};
+}
+/// Prefill with a V that is decoded: eight warps with 16 query rows each share the keys, and the block decodes V once. Queries in
+/// bf16, which two terms of 8 bits are exactly. With 32 rows a warp the registers do not suffice.
+constexpr core::SimtConfig prefill_decoded(KvKind k, KvKind v, int head_dim, int tile_keys) {
+  return simt::instance::plain({{k, k}, {v, v}, 1, head_dim, true, 1, core::WarpsDivide::kRows, 8, 1, tile_keys, {2, 2}, true});
 }
 }  // namespace instance
 
@@ -31,7 +36,19 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 32),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 128, 1, 4, 2, 2),
     instance::decode(KvKind::kMxfp8, KvKind::kMxfp8, 128, 1, 4, 1, 2),
+    instance::prefill_decoded(KvKind::kMxfp8, KvKind::kMxfp8, 128, 64),
+    instance::prefill_decoded(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
+    instance::prefill_decoded(KvKind::kPerToken, KvKind::kPerToken, 128, 64),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
+
+/// Shared memory of a block of `warps` warps.
+[[nodiscard]] inline core::SharedLayout shared_layout_of(const core::SimtConfig& i, const AttentionConfig& c, int warps) {
+  if (!i.decode_tiles) return simt::shared_layout_of<NativeScales>(i, c, warps);
+  // Values alone are decoded. A query is two terms of 8 bits, and a scale for each 32 dims of both.
+  const int stages = i.stages[0] * core::tile_layout(i.k[0], i.v[0], i.head_dim, i.tile_keys).bytes;
+  return core::shared_layout(i, simt::atom_queries(i), i.head_dim + i.head_dim / 32, warps,
+                             stages + sm80::decoded_bytes(i.v[0], i.head_dim, i.tile_keys), 1);
+}
 
 }  // namespace fp4pa::sm120

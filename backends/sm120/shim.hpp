@@ -8,6 +8,8 @@
 //                                                scales a row of V's dims over the tokens of the depth; scales along head_dim
 //                                                are none of that kind
 //   recent tier (16 or 8 bits)                   sm_80's products
+//
+// Many query rows with a V that is decoded have a shim of their own, prefill_shim.hpp.
 #pragma once
 
 #include <cstdint>

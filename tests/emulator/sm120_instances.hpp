@@ -11,7 +11,7 @@ struct Sm120Instances {
   static constexpr int kCount = sm120::kNumInstances;
   static constexpr const core::SimtConfig& config(int i) { return sm120::kInstances[i]; }
   template <int kIndex, class Exec>
-  using Shim = sm120::Shim<sm120::kInstances[kIndex], Exec>;
+  using Shim = sm120::ShimFor<sm120::kInstances[kIndex], Exec>;
   static int select(const AttentionConfig& c) {
     const int variant = cuda::select_native(c);
     return variant < 0 ? -1 : variant - simt::kNumInstances;
@@ -20,7 +20,7 @@ struct Sm120Instances {
   static int tile_rows(int i) { return simt::rows_of(config(i)); }
   static bool native(int) { return true; }
   static core::SharedLayout layout(int i, const AttentionConfig& c) {
-    return simt::shared_layout_of<sm120::NativeScales>(config(i), c, config(i).warps);
+    return sm120::shared_layout_of(config(i), c, config(i).warps);
   }
 };
 
@@ -42,7 +42,7 @@ struct Sm120Terms : Sm120Instances {
   static bool serves(int i, const AttentionConfig& c) { return simt::serves(config(i), c); }
   static int tile_rows(int i) { return simt::rows_of(config(i)); }
   static core::SharedLayout layout(int i, const AttentionConfig& c) {
-    return simt::shared_layout_of<sm120::NativeScales>(config(i), c, config(i).warps);
+    return sm120::shared_layout_of(config(i), c, config(i).warps);
   }
 };
 

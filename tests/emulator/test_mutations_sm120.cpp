@@ -24,14 +24,26 @@ constexpr int find(KvKind k, KvKind v) {
 }
 constexpr int kMxfp4 = find(KvKind::kMxfp4, KvKind::kMxfp4Tokens), kNvfp4 = find(KvKind::kNvfp4, KvKind::kNvfp4);
 constexpr int kNvfp4Tokens = find(KvKind::kNvfp4, KvKind::kNvfp4Tokens);
-static_assert(kMxfp4 >= 0 && kNvfp4 >= 0 && kNvfp4Tokens >= 0);
+/// Prefill of MXFP8: the block decodes V.
+constexpr int kPrefill = [] {
+  for (int i = 0; i < Sm120Instances::kCount; ++i) {
+    if (Sm120Instances::config(i).decode_tiles && Sm120Instances::config(i).k[0] == KvKind::kMxfp8) return i;
+  }
+  return -1;
+}();
+static_assert(kMxfp4 >= 0 && kNvfp4 >= 0 && kNvfp4Tokens >= 0 && kPrefill >= 0);
 
 constexpr emulator_test::Emulation kMutants =
-    emulator_test::emulation_of<Sm120Instances, Mutant, kMxfp4, kNvfp4, kNvfp4Tokens>("SM120 with a fault");
+    emulator_test::emulation_of<Sm120Instances, Mutant, kMxfp4, kNvfp4, kNvfp4Tokens, kPrefill>("SM120 with a fault");
 
 emulator_test::Verdict run(int instance, Fault fault) {
   const bool bf16 = grid::has_bf16_operands(emulator_test::mutant_case(kMutants, instance));
   return emulator_test::run_mutant<Mutant>(kMutants, instance, fault, {bf16 ? 8e-3 : 2e-3, 1e-3});
+}
+
+const char* name_of(int instance) {
+  if (instance == kPrefill) return "MXFP8, prefill";
+  return instance == kMxfp4 ? "MXFP4" : instance == kNvfp4 ? "NVFP4" : "NVFP4, V along tokens";
 }
 
 }  // namespace
@@ -41,7 +53,7 @@ TEST_CASE("mutants, SM120: wrong scales and misplaced accumulators are found") {
     Fault::Kind kind;
     const char* what;
   };
-  for (const int instance : {kMxfp4, kNvfp4, kNvfp4Tokens}) {
+  for (const int instance : {kMxfp4, kNvfp4, kNvfp4Tokens, kPrefill}) {
     const emulator_test::Verdict control = run(instance, {});
     CHECK(control.text == "");
     CHECK_FALSE(control.by_error);
@@ -52,7 +64,7 @@ TEST_CASE("mutants, SM120: wrong scales and misplaced accumulators are found") {
                              Planted{Fault::Kind::kTransposedC, "transposed accumulators"},
                              Planted{Fault::Kind::kSwappedC, "exchanged accumulators"}}) {
       const emulator_test::Verdict v = run(instance, {p.kind, 0});
-      std::printf("  SM120, %s: %s: error %.2e\n", instance == kMxfp4 ? "MXFP4" : instance == kNvfp4 ? "NVFP4" : "NVFP4, V along tokens", p.what, v.error);
+      std::printf("  SM120, %s: %s: error %.2e\n", name_of(instance), p.what, v.error);
       CAPTURE(std::string(p.what));
       CAPTURE(instance);
       CHECK(v.by_error);
@@ -67,5 +79,17 @@ TEST_CASE("mutants, SM120: a missing warp barrier or wait is found") {
     CHECK(tally.size() >= (kind == Fault::Kind::kCopyWait ? 2 : 1));
     // The wait in open() is idle, see test_mutations.cpp.
     CHECK(emulator_test::never_found(tally) <= (kind == Fault::Kind::kCopyWait ? 1 : 0));
+  }
+}
+
+TEST_CASE("mutants, SM120: a missing block barrier is found where the block decodes V") {
+  for (const auto& [kind, what] :
+       {std::pair{Fault::Kind::kBlockBarrier, "SM120, prefill, no block barrier"},
+        std::pair{Fault::Kind::kBlockBarrierOne, "SM120, prefill, one warp not at the block barrier"}}) {
+    const auto tally = emulator_test::leave_out_each<Mutant>(what, kind, 1, [](Fault fault) { return run(kPrefill, fault); });
+    CHECK(tally.size() >= 3);
+    // The two around the loading of a query are idle here: a warp's queries and their factors are its own, and a tile's stage is free
+    // since the block decoded its values.
+    CHECK(emulator_test::never_found(tally) <= (kind == Fault::Kind::kBlockBarrier ? 2 : 0));
   }
 }

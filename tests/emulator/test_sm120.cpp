@@ -343,13 +343,24 @@ TEST_CASE("SM120: which kernel a configuration gets") {
   CHECK(cuda::select_variant(c, 120) == -1);
   c.matrix_path = MatrixPath::kAuto;
   CHECK_FALSE(cuda::is_native(cuda::select_variant(c, 120)));
-  // Prefill with scales along head_dim: the decoding kernel has more query rows to a tile. With scales along tokens
-  // the native one is as wide or wider.
+  // Prefill with scales along head_dim: a native kernel as wide as the decoding one where queries are bf16. Others would need a
+  // third term, and the decoding kernel has more query rows to a tile than the native one that is left.
   c.cache.v.format = KvFormat::kMxfp4;
   c.cache.v.scale_axis = VScaleAxis::kHeadDim;
   c.max_q_len = 1;
+  CHECK_FALSE(core::divides_rows(cuda::shape_of(cuda::select_variant(c, 120))));
   CHECK(cuda::is_native(cuda::select_variant(c, 120)));
   c.max_q_len = 512;
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kE8m0PerToken, KvFormat::kMxfp8}) {
+    c.cache.k.format = c.cache.v.format = format;
+    c.q_dtype = DType::kBF16;
+    const int variant = cuda::select_variant(c, 120);
+    CHECK((cuda::is_native(variant) && core::divides_rows(cuda::shape_of(variant))));
+    // The shared memory of a block on these chips.
+    CHECK(cuda::shared_layout_of(variant, c, cuda::shape_of(variant).warps).bytes <= 99 * 1024);
+  }
+  c.cache.k.format = c.cache.v.format = KvFormat::kMxfp4;
+  c.q_dtype = DType::kF32;
   CHECK_FALSE(cuda::is_native(cuda::select_variant(c, 120)));
   c.matrix_path = MatrixPath::kNative;
   CHECK(cuda::is_native(cuda::select_variant(c, 120)));

@@ -16,7 +16,7 @@ namespace {
 
 /// The shim as it is but for exp2, which has an instruction of its own on a device.
 template <int index, class Exec>
-struct PortableShim : sm120::Shim<sm120::kInstances[index], Exec> {
+struct PortableShim : sm120::ShimFor<sm120::kInstances[index], Exec> {
   FP4PA_FN static float exp2(float x) { return portable::exp2f(x); }
 };
 
