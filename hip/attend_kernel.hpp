@@ -43,14 +43,13 @@ FP4PA_DEVICE __attribute__((always_inline)) inline void attend([[maybe_unused]] 
     constexpr const SimtConfig& kShape = kInstances[index];
     // What shared_layout_of() assumes about the back end's sizes.
     static_assert(B::kQueries == kAtomQueries);
-    static_assert(B::kResultBytes == (kShape.head_dim + 2) * kShape.row_tiles * kAtomQueries * 4);
     if constexpr (is_native(kShape)) {
       constexpr QueryRoom kRoom = query_room(kShape, kShape.head_dim);
       static_assert(Shim<index>::kNativeQueryBytes <= kRoom.terms * kRoom.elements * 2 * kShape.row_tiles * kAtomQueries);
     }
     FP4PA_DYNAMIC_SHARED(std::uint8_t, shared);
     WaveExec exec(shared, args.warps);
-    core::for_each_item(args.list, block_id(), [&](const core::WorkItem& item) {
+    core::for_each_item(args.list, block_id(), args.list.partition.starts[block_id()], [&](const core::WorkItem& item) {
       const core::RowMap rows(args.params, item);
       B backend(exec, args.params, rows, args.layout);
       core::attend(backend, args.params, item);

@@ -28,8 +28,8 @@ constexpr SimtConfig native(KvKind k, KvKind v, int head_dim, int waves) {
   return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kKeys, waves, 1, kNativeTileKeys, {2, 2}, false};
 }
 /// Waves with 16 query rows each share the keys.
-constexpr SimtConfig native_prefill(KvKind k, KvKind v, int head_dim) {
-  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kRows, 4, 1, kNativeTileKeys, {2, 2}, false};
+constexpr SimtConfig native_prefill(KvKind k, KvKind v, int head_dim, int waves = 4) {
+  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kRows, waves, 1, kNativeTileKeys, {2, 2}, false};
 }
 constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int waves, int tile_keys, int stages) {
   return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kKeys, waves, 1, tile_keys, {stages, stages}, false};
@@ -52,7 +52,8 @@ constexpr SimtConfig any(int waves) {
 
 }  // namespace instance
 
-/// Native instances come first: where a call leaves the path open they are chosen, and the rest is gfx942's list.
+/// Native instances come first: where a call leaves the path open they are chosen, and the rest is gfx942's list. MXFP8 with 256
+/// dims has one that serves decode too: two tiles of 128 keys take 132 KiB of LDS, which leaves waves none of their own.
 inline constexpr SimtConfig kInstances[] = {
     instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4),
     instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 64, 4),
@@ -65,6 +66,12 @@ inline constexpr SimtConfig kInstances[] = {
     instance::with_recent(instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 2), KvKind::kBf16),
     instance::with_recent(instance::native(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2), KvKind::kBf16),
     instance::native_prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 256),
+    instance::native(KvKind::kPerToken, KvKind::kPerToken, 128, 4),
+    instance::native_prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128),
+    instance::native_prefill(KvKind::kPerToken, KvKind::kPerToken, 128),
+    instance::native(KvKind::kMxfp8, KvKind::kMxfp8, 64, 4),
+    instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 64),
+    instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 256, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4, 32, 2),
@@ -145,12 +152,10 @@ struct QueryRoom {
   return {1, head_dim + core::round_up_to(head_dim / 32, 4)};
 }
 
-/// Shared memory of a block of `waves` waves. A wave's result is what SimtTileBackend::kResultBytes says: 16 x 16 accumulators
-/// an atom over 64 lanes, and two floats a row.
+/// Shared memory of a block of `waves` waves.
 [[nodiscard]] inline core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int waves) {
-  const int result = (i.head_dim * i.row_tiles * kAtomQueries + 2 * i.row_tiles * kAtomQueries) * 4;
   const QueryRoom room = query_room(i, c.cache.head_dim);
-  return core::shared_layout(i, kAtomQueries, room.elements, waves, stage_bytes(i, c), result, room.terms);
+  return core::shared_layout(i, kAtomQueries, room.elements, waves, stage_bytes(i, c), room.terms);
 }
 
 struct Launch {

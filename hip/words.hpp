@@ -34,6 +34,8 @@ namespace fp4pa::hip {
 
 /// Threads that run together, between which sync_warp() is enough: a wave of CDNA.
 inline constexpr int kLanes = 64;
+/// A pointer to LDS is no pointer to memory: one that may be either takes flat instructions, which these kernels do without.
+inline constexpr bool kFlatPointers = false;
 
 [[nodiscard]] FP4PA_DEVICE inline int thread_id() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
 [[nodiscard]] FP4PA_DEVICE inline int block_id() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }
@@ -81,6 +83,27 @@ FP4PA_DEVICE inline void sync_block() {
 FP4PA_DEVICE inline void unpack_f16(std::uint32_t word, float* low, float* high) {
   *low = static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(word)));
   *high = static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(word >> 16)));
+}
+/// No arithmetic on pairs of bfloat16: nothing of this is defined, what asks for it is compiled for other devices.
+struct Bf16Pairs {
+  static constexpr bool kThere = false;
+  FP4PA_DEVICE static std::uint32_t mul(std::uint32_t a, std::uint32_t b);
+  FP4PA_DEVICE static std::uint32_t sub(std::uint32_t a, std::uint32_t b);
+  FP4PA_DEVICE static std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c);
+  FP4PA_DEVICE static std::uint32_t max_magnitude(std::uint32_t a, std::uint32_t b);
+  FP4PA_DEVICE static std::uint32_t min_magnitude(std::uint32_t a, std::uint32_t b);
+  FP4PA_DEVICE static std::uint32_t select(std::uint32_t mask, std::uint32_t a, std::uint32_t b);
+  FP4PA_DEVICE static std::uint32_t bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selectors);
+};
+/// The upper halves of two f32, that of `low` below.
+[[nodiscard]] FP4PA_DEVICE inline std::uint32_t upper_halves(float low, float high) {
+  return core::float_bits(low) >> 16 | (core::float_bits(high) & 0xffff0000u);
+}
+/// The larger magnitude, NaN if one is; `most` has no sign.
+[[nodiscard]] FP4PA_DEVICE inline float larger_magnitude(float most, float x) {
+  const std::uint32_t a = core::float_bits(most);
+  const std::uint32_t b = core::magnitude_bits(x);
+  return core::float_from_bits(a > b ? a : b);
 }
 /// 1 / x for a normal x, to 22 bits.
 [[nodiscard]] FP4PA_DEVICE inline float near_reciprocal(float x) { return 1.0f / x; }

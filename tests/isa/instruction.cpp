@@ -152,6 +152,7 @@ Instruction parse(std::string_view line) {
     if (name.ends_with(suffix)) name.remove_suffix(suffix.size());
   }
   i.name = name;
+  i.of_halves = name.ends_with("_f16") && name.starts_with("v_cvt_");
   if (space != std::string_view::npos) {
     for (const std::string_view piece : split(body.substr(space), ',')) {
       for (const std::string_view word : split(piece, ' ')) {

@@ -35,6 +35,7 @@ enum class Part : std::uint8_t { kDword, kByte0, kByte1, kByte2, kByte3, kWord0,
 struct Instruction {
   std::string text;
   std::string name;  // without the suffixes _e32, _e64 and _sdwa
+  bool of_halves = false;  // whether what it reads are f16, whose sign is bit 15
   std::uint64_t address = 0;
   std::array<Operand, 6> operand;
   int num_operands = 0;

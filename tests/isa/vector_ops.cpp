@@ -374,6 +374,7 @@ std::unordered_map<std::string, Handler> make() {
       {"v_min3_u32", three([](u32 a, u32 b, u32 c) { return std::min(std::min(a, b), c); })},
       {"v_min3_i32", three([](u32 a, u32 b, u32 c) { return u(std::min(std::min(s(a), s(b)), s(c))); })},
       {"v_max3_i32", three([](u32 a, u32 b, u32 c) { return u(std::max(std::max(s(a), s(b)), s(c))); })},
+      {"v_med3_u32", three([](u32 a, u32 b, u32 c) { return std::max(std::min(a, b), std::min(std::max(a, b), c)); })},
       {"v_med3_i32", three([](u32 a, u32 b, u32 c) {
          return u(std::max(std::min(s(a), s(b)), std::min(std::max(s(a), s(b)), s(c))));
        })},

@@ -94,9 +94,9 @@ struct Wave {
   throw std::runtime_error(what + ": " + i.text);
 }
 
-inline std::uint32_t modified(const Operand& o, std::uint32_t x) {
-  if (o.absolute) x &= 0x7fffffffu;
-  if (o.negated) x ^= 0x80000000u;
+inline std::uint32_t modified(const Operand& o, std::uint32_t x, std::uint32_t sign = 0x80000000u) {
+  if (o.absolute) x &= ~sign;
+  if (o.negated) x ^= sign;
   return x;
 }
 
@@ -132,11 +132,11 @@ inline void fetch(const Wave& w, const Instruction& i, int k, Lanes& out) {
     const std::uint32_t x = read_scalar(w, o);
     for (std::uint32_t& lane : out) lane = x;
   }
-  if (o.absolute || o.negated) {
-    for (std::uint32_t& lane : out) lane = modified(o, lane);
-  }
   if ((k == 1 || k == 2) && i.part[k] != Part::kDword) {
     for (std::uint32_t& lane : out) lane = part_of(lane, i.part[k], o.sign_extended);
+  }
+  if (o.absolute || o.negated) {
+    for (std::uint32_t& lane : out) lane = modified(o, lane, i.of_halves ? 0x8000u : 0x80000000u);
   }
 }
 inline void fetch64(const Wave& w, const Instruction& i, int k, Lanes64& out) {
