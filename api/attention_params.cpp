@@ -50,7 +50,9 @@ WorkspaceLayout workspace_layout(const AttentionConfig& config, std::int32_t num
   WorkspaceLayout layout{};
   layout.cost_prefix = 0;
   layout.slot_prefix = layout.cost_prefix + align(prefix_bytes);
-  layout.partial_state = layout.slot_prefix + align(prefix_bytes);
+  layout.starts = layout.slot_prefix + align(prefix_bytes);
+  layout.notes = layout.starts + align(static_cast<std::size_t>(num_workers) * sizeof(core::WorkerStart));
+  layout.partial_state = layout.notes + align(static_cast<std::size_t>(num_workers) * sizeof(core::MergeNote));
   layout.partial_output = layout.partial_state + align(rows * 2 * sizeof(float));
   layout.total = layout.partial_output + align(rows * static_cast<std::size_t>(config.cache.head_dim) * sizeof(float));
   return layout;
@@ -80,6 +82,7 @@ core::AttentionParams make_params(const RunRequest& request) noexcept {
   p.num_q_heads = c.num_q_heads;
   p.num_kv_heads = c.cache.num_kv_heads;
   p.group_heads = c.num_q_heads / c.cache.num_kv_heads;
+  p.group_divisor = core::Divisor::of(static_cast<std::uint32_t>(p.group_heads));
   p.head_dim = c.cache.head_dim;
   p.rotation = c.cache.rotation;
 
@@ -99,6 +102,8 @@ core::AttentionParams make_params(const RunRequest& request) noexcept {
   p.partition = {request.choice.num_workers, request.choice.tile_rows, split_tiles(c),
                  reinterpret_cast<std::int64_t*>(workspace + layout.cost_prefix),
                  reinterpret_cast<std::int64_t*>(workspace + layout.slot_prefix)};
+  p.partition.starts = reinterpret_cast<core::WorkerStart*>(workspace + layout.starts);
+  p.partition.notes = reinterpret_cast<core::MergeNote*>(workspace + layout.notes);
   p.partial_output = reinterpret_cast<float*>(workspace + layout.partial_output);
   p.partial_state = reinterpret_cast<float*>(workspace + layout.partial_state);
   return p;

@@ -14,6 +14,8 @@ namespace fp4pa::api {
 struct WorkspaceLayout {
   std::size_t cost_prefix;
   std::size_t slot_prefix;
+  std::size_t starts;
+  std::size_t notes;
   std::size_t partial_state;
   std::size_t partial_output;
   std::size_t total;

@@ -93,6 +93,8 @@ struct Backend {
   Status (*linear)(const LinearArgs&, const ExecDesc&) noexcept = nullptr;
   /// Whether keys enter the matrix core as they lie in the cache; null: never.
   bool (*native)(std::int32_t variant) noexcept = nullptr;
+  /// Whether warps that do nothing else decode a variant's tiles, so that decoding one again costs little; null: never.
+  bool (*decodes_aside)(std::int32_t variant) noexcept = nullptr;
 };
 
 /// The back ends of this build, best first; a constexpr table in registry.cpp.

@@ -71,6 +71,11 @@ bool is_native(const AttentionPlan& plan) noexcept {
   return backend != nullptr && backend->native != nullptr && backend->native(PlanAccess::choice(plan).variant);
 }
 
+bool decodes_aside(const AttentionPlan& plan) noexcept {
+  const Backend* const backend = PlanAccess::backend(plan);
+  return backend != nullptr && backend->decodes_aside != nullptr && backend->decodes_aside(PlanAccess::choice(plan).variant);
+}
+
 Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept {
   if (const Status s = fp4pa::validate(cache); s != Status::kOk) return s;
   return validate(plan.config(), plan.workspace_bytes(), args);

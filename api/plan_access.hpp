@@ -13,6 +13,8 @@ namespace fp4pa::api {
 
 /// Whether the plan's keys enter the matrix core as they lie in the cache.
 [[nodiscard]] bool is_native(const AttentionPlan& plan) noexcept;
+/// Whether warps that do nothing else decode the plan's tiles.
+[[nodiscard]] bool decodes_aside(const AttentionPlan& plan) noexcept;
 
 /// Checks a run of `plan` over `cache` in the place of its own: same shape, other memory.
 [[nodiscard]] Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache,

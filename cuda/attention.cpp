@@ -44,14 +44,10 @@ Status prepare(int instance, const DeviceProperties& device) {
   return Status::kOk;
 }
 
-/// Behind the parts of the workspace that every back end has: notes for the merge, and what validation found.
-std::size_t notes_offset(const api::RunRequest& r) {
+/// Behind the parts of the workspace that every back end has: what validation found.
+std::size_t finding_offset(const api::RunRequest& r) {
   return api::workspace_layout(r.config, r.choice.num_workers, r.choice.tile_rows).total;
 }
-std::size_t notes_bytes(int num_workers) {
-  return (static_cast<std::size_t>(num_workers) * sizeof(core::MergeNote) + 255) / 256 * 256;
-}
-std::size_t finding_offset(const api::RunRequest& r) { return notes_offset(r) + notes_bytes(r.choice.num_workers); }
 
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -103,7 +99,6 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   choice->num_workers = blocks * device.multiprocessors;
   choice->tile_rows = simt::rows_of(shape_of(instance));
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
-  choice->workspace_bytes += notes_bytes(choice->num_workers);
   if (config.validate_device_data) choice->workspace_bytes += 256;
   return Status::kOk;
 }
@@ -116,9 +111,8 @@ Status run(const api::RunRequest& request) noexcept {
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
   core::AttentionParams params = api::make_params(request);
-  params.partition.overhead_tiles = is_sm90(instance) ? kWgmmaOverheadTiles : kOverheadTiles;
-  auto* const notes = reinterpret_cast<core::MergeNote*>(static_cast<std::uint8_t*>(request.args.workspace) + notes_offset(request));
-  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps, notes};
+  params.partition.overhead_tiles = decodes_ahead(instance) ? kWgmmaOverheadTiles : kOverheadTiles;
+  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps};
 
   if (request.config.validate_device_data) {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;

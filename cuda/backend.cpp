@@ -32,6 +32,7 @@ const Backend kCudaBackend{
     .linear_workspace = cuda::linear_workspace,
     .linear = cuda::linear,
     .native = [](std::int32_t variant) noexcept { return cuda::is_native(variant); },
+    .decodes_aside = [](std::int32_t variant) noexcept { return cuda::is_sm90(variant); },
 };
 
 }  // namespace fp4pa::api

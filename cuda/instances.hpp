@@ -15,6 +15,7 @@
 #include "backends/sm80/key_product.hpp"
 #include "backends/sm80/scale_form.hpp"
 #include "backends/sm80/tile_decode.hpp"
+#include "core/simt/page_runs.hpp"
 #include "core/simt/query.hpp"
 #include "core/simt/shared_layout.hpp"
 #include "fp4pa/attention.hpp"
@@ -44,8 +45,9 @@ constexpr SimtConfig with_recent(SimtConfig c, KvKind recent) {
   return c;
 }
 /// The same configuration for the calls that most engines make, see SimtConfig::plain.
-constexpr SimtConfig plain(SimtConfig c) {
+constexpr SimtConfig plain(SimtConfig c, int terms = 1) {
   c.plain = true;
+  c.terms = terms;
   return c;
 }
 /// Any formats, any head_dim, one tier or two.
@@ -67,7 +69,16 @@ inline constexpr SimtConfig kInstances[] = {
     instance::plain(instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3), KvKind::kBf16)),
     instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3)),
     instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3)),
-    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3),
+    instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 3, 4)),
+    instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 1, 4, 2, 2)),
+    instance::plain(instance::decode(KvKind::kFp8, KvKind::kFp8, 64, 1, 4, 3, 4)),
+    instance::plain(instance::decode(KvKind::kBf16, KvKind::kBf16, 64, 1, 4, 2, 3)),
+    instance::plain(instance::decode(KvKind::kFp8, KvKind::kFp8, 256, 1, 6, 1, 2)),
+    instance::plain(instance::decode(KvKind::kBf16, KvKind::kBf16, 256, 1, 3, 1, 2)),
+    instance::plain(instance::decode(KvKind::kMxfp8, KvKind::kMxfp8, 128, 1, 4, 2, 3)),
+    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3), 2),
+    instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 3, 3), 2),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 2, 4),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 3, 3),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 2, 4),
     instance::decode(KvKind::kFp8, KvKind::kFp8, 128, 1, 4, 2, 3),
@@ -76,7 +87,7 @@ inline constexpr SimtConfig kInstances[] = {
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 3, 4),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 256, 1, 4, 2, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 1, 4, 2, 2),
-    instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3), KvKind::kBf16),
+    instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 2, 4), KvKind::kBf16),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3),
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
@@ -111,9 +122,14 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 [[nodiscard]] inline int terms_of(const SimtConfig& i, const AttentionConfig& c) {
   return i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0])) : terms_of(c);
 }
+/// Whether an instance that stages tiles by runs alone finds them in these pages.
+[[nodiscard]] inline bool fits_runs(const KvCacheDesc& cache) {
+  const auto fits = [&](const KvTensorDesc& t) { return core::fits_runs(core::make_view(t), kind_of(t), cache.head_dim); };
+  return core::fits_runs(cache.page_size) && fits(cache.k) && fits(cache.v);
+}
 /// Whether a call needs nothing that a plain instance is compiled without.
 [[nodiscard]] inline bool is_plain(const SimtConfig& i, const AttentionConfig& c) {
-  return c.softcap == 0.0f && !c.alibi && !c.tree_mask && terms_of(i, c) == 1;
+  return c.softcap == 0.0f && !c.alibi && !c.tree_mask && terms_of(i, c) == i.terms && (i.decode_tiles || fits_runs(c.cache));
 }
 
 /// Whether an instance computes this configuration at all.
@@ -173,30 +189,51 @@ struct DecodedTiles {
   }
 };
 
+/// Bytes of a team's stages of one segment.
+/// @tparam ScaleForm  of the instance's shim
+template <class ScaleForm = sm80::OperandScales>
+[[nodiscard]] constexpr int segment_bytes(const SimtConfig& i, KvKind k, KvKind v, int head_dim, int stages) {
+  return stages * (i.decode_tiles ? core::tile_layout(k, v, head_dim, i.tile_keys)
+                                  : core::tile_layout<ScaleForm>(k, v, head_dim, i.tile_keys)).bytes;
+}
+
 /// Bytes of a team's stages, what the segment that needs most needs, and of its decoded tiles.
 /// @tparam ScaleForm, Decoded  of the instance's shim
 template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
 [[nodiscard]] int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
   const auto bytes = [&](const KvCacheDesc& tier, int stages) {
-    const KvKind k = kind_of(tier.k);
-    const KvKind v = kind_of(tier.v);
-    return stages * (i.decode_tiles ? core::tile_layout(k, v, tier.head_dim, i.tile_keys)
-                                    : core::tile_layout<ScaleForm>(k, v, tier.head_dim, i.tile_keys)).bytes;
+    return segment_bytes<ScaleForm>(i, kind_of(tier.k), kind_of(tier.v), tier.head_dim, stages);
   };
   const int old_tier = bytes(c.cache, i.stages[0]);
   if (i.decode_tiles) return old_tier + Decoded::bytes(i);
   return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1])) : old_tier;
 }
 
-/// Shared memory of a block of `warps` warps. A warp's result is what SimtTileBackend::kResultBytes says: 16 x 8 accumulators
-/// an atom over 32 lanes, and two floats a row.
+/// Of what a block of kInstances knows of its items, see cuda/attend_items.cuh.
+inline constexpr int kAsideBytes = 224;
+
+/// Shared memory of a block of `warps` warps.
 template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
 [[nodiscard]] core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
-  const int rows = i.row_tiles * atom_queries(i);
   const int terms = i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0]))
                     : std::is_same_v<ScaleForm, sm80::OperandScales> ? terms_of(c)
                                                                      : 2;
-  return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes<ScaleForm, Decoded>(i, c), (i.head_dim + 2) * rows * 4, terms);
+  const int aside = std::is_same_v<ScaleForm, sm80::OperandScales> && i.producers == 0 ? kAsideBytes : 0;
+  return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes<ScaleForm, Decoded>(i, c), terms, aside);
+}
+
+/// Blocks of a row of kInstances that registers are allotted for: as many as it is made for, or as many as fit into the shared
+/// memory of a multiprocessor, where that is less. Registers that nobody else could use would be spilled for nothing.
+/// @param compute_capability  of the machine code, 90 for 9.0
+[[nodiscard]] constexpr int blocks_of(const SimtConfig& i, int compute_capability) {
+  if (core::is_any(i.k[0])) return i.blocks;
+  constexpr int kReserved = 1024;  // of a block, by the system
+  const int shared = (compute_capability >= 90 ? 228 : 164) * 1024;  // 8.6 and 8.9 have less
+  int stages = segment_bytes(i, i.k[0], i.v[0], i.head_dim, i.stages[0]);
+  if (i.decode_tiles) stages += DecodedTiles::bytes(i);
+  if (i.segments == 2) stages = std::max(stages, segment_bytes(i, i.k[1], i.v[1], i.head_dim, i.stages[1]));
+  const int block = core::shared_layout(i, atom_queries(i), i.head_dim, i.warps, stages, i.terms, kAsideBytes).bytes;
+  return std::clamp(shared / (core::round_up_to(block, 1024) + kReserved), 1, i.blocks);
 }
 
 }  // namespace fp4pa::simt

@@ -22,10 +22,18 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
                               : simt::kInstances[variant];
 }
 
+/// Whether warps of its own stage an item while the one before is stored.
+[[nodiscard]] constexpr bool decodes_ahead(int variant) { return shape_of(variant).producers > 0; }
+
 [[nodiscard]] inline core::SharedLayout shared_layout_of(int variant, const AttentionConfig& c, int warps) {
   const core::SimtConfig& shape = shape_of(variant);
+  if (core::divides_tiles(shape)) {
+    core::SharedLayout layout{};
+    layout.bytes = sm90::group_bytes(shape);
+    return layout;
+  }
   if (is_sm90(variant)) return simt::shared_layout_of<sm80::OperandScales, sm90::DecodedTiles>(shape, c, warps);
-  return is_native(variant) ? simt::shared_layout_of<sm120::NativeScales>(shape, c, warps)
+  return is_native(variant) ? sm120::shared_layout_of(shape, c, warps)
                             : simt::shared_layout_of(shape, c, warps);
 }
 
@@ -65,9 +73,16 @@ inline constexpr int kSm90SharedBytes = 227 * 1024;
 [[nodiscard]] inline int select_decoding(const AttentionConfig& c, int compute_capability) {
   const int decoding = simt::select_instance(c);
   if (compute_capability != 90 || decoding < 0) return decoding;
+  // Rows that decode would walk the keys for more than once, and a warpgroup does once.
   for (int i = 0; i < sm90::kNumInstances; ++i) {
     const core::SimtConfig& shape = sm90::kInstances[i];
-    if (simt::serves(shape, c) && simt::pass_cost(shape, c) <= simt::pass_cost(shape_of(decoding), c) &&
+    if (core::divides_tiles(shape) && simt::serves(shape, c) && simt::passes(shape, c) == 1 && simt::passes(shape_of(decoding), c) > 1) {
+      return kFirstSm90 + i;
+    }
+  }
+  for (int i = 0; i < sm90::kNumInstances; ++i) {
+    const core::SimtConfig& shape = sm90::kInstances[i];
+    if (!core::divides_tiles(shape) && simt::serves(shape, c) && simt::pass_cost(shape, c) <= simt::pass_cost(shape_of(decoding), c) &&
         shared_layout_of(kFirstSm90 + i, c, shape.warps).bytes <= kSm90SharedBytes) {
       return kFirstSm90 + i;
     }

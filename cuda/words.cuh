@@ -19,6 +19,8 @@ namespace fp4pa::cuda {
 
 /// Threads that run together, between which sync_warp() is enough.
 inline constexpr int kLanes = 32;
+/// A pointer may point to shared memory or to global, and costs the same.
+inline constexpr bool kFlatPointers = true;
 
 [[nodiscard]] __device__ inline int thread_id() { return static_cast<int>(threadIdx.x); }
 [[nodiscard]] __device__ inline int block_id() { return static_cast<int>(blockIdx.x); }
@@ -38,6 +40,47 @@ using sm80::pack_f16;
 /// The two f16 of a word.
 __device__ inline void unpack_f16(std::uint32_t word, float* low, float* high) {
   asm("{.reg .b16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b;}" : "=f"(*low), "=f"(*high) : "r"(word));
+}
+/// What core/formats/e2m1_pairs.hpp asks of a device that has it.
+struct Bf16Pairs {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  static constexpr bool kThere = true;
+#else
+  static constexpr bool kThere = false;
+#endif
+#define FP4PA_PAIRS_OF_TWO(name, instruction)                                                     \
+  [[nodiscard]] __device__ static std::uint32_t name(std::uint32_t a, std::uint32_t b) {          \
+    std::uint32_t out;                                                                            \
+    asm(instruction ".bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));                          \
+    return out;                                                                                   \
+  }
+  FP4PA_PAIRS_OF_TWO(mul, "mul.rn")
+  FP4PA_PAIRS_OF_TWO(sub, "sub.rn")
+  FP4PA_PAIRS_OF_TWO(max_magnitude, "max.NaN.xorsign.abs")
+  FP4PA_PAIRS_OF_TWO(min_magnitude, "min.xorsign.abs")
+#undef FP4PA_PAIRS_OF_TWO
+  [[nodiscard]] __device__ static std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    std::uint32_t out;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+    return out;
+  }
+  [[nodiscard]] __device__ static std::uint32_t select(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+    return sm80::select_bits(mask, a, b);
+  }
+  /// Byte n is the one of (a, b), of bytes 0 to 7, that nibble n of `selectors` says; above 16 bits they are ignored.
+  [[nodiscard]] __device__ static std::uint32_t bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {
+    return __byte_perm(a, b, selectors);
+  }
+};
+/// The upper halves of two f32, that of `low` below.
+[[nodiscard]] __device__ inline std::uint32_t upper_halves(float low, float high) {
+  return __byte_perm(core::float_bits(low), core::float_bits(high), 0x7632);
+}
+/// The larger magnitude, NaN if one is; `most` has no sign.
+[[nodiscard]] __device__ inline float larger_magnitude(float most, float x) {
+  float out;
+  asm("{.reg .f32 m; abs.f32 m, %2; max.NaN.f32 %0, %1, m;}" : "=f"(out) : "f"(most), "f"(x));
+  return out;
 }
 /// 1 / x for a normal x, to 22 bits.
 [[nodiscard]] __device__ inline float near_reciprocal(float x) {

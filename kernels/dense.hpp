@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/dense_ops.hpp"
+#include "kernels/piece.hpp"
 
 namespace fp4pa::FP4PA_GPU {
 
@@ -39,14 +40,24 @@ struct ExpandArgs {
   std::uint16_t* out;
   std::int64_t blocks;
 };
-/// Eight threads a group: each turns four codes into eight bytes.
+/// Four threads a group: each turns eight codes into sixteen bytes. What they are is core::expand_piece's, on words.
 FP4PA_KERNEL(expand_groups, kDenseThreads, ExpandArgs args) {
-  for_each_entry(args.groups * 8, args.blocks, [&](std::int64_t i) {
-    const std::int64_t group = i / 8;
-    const std::int64_t row = group / args.row_groups;
-    core::expand_piece(args.rows, row / args.heads, static_cast<std::int32_t>(row % args.heads),
-                       static_cast<std::int32_t>(group % args.row_groups), static_cast<int>(i % 8) * 4, 4,
-                       args.out + group * 32);
+  for_each_entry(args.groups * 4, args.blocks, [&](std::int64_t i) {
+    const std::int64_t group = i / 4;
+    const std::int64_t row = core::divide(group, args.row_groups);
+    const std::int64_t token = core::divide(row, args.heads);
+    const std::int64_t head = row - token * args.heads;
+    const std::int64_t of_row = group - row * args.row_groups;
+    const core::Mxfp8Rows& rows = args.rows;
+    const std::uint8_t* const codes = rows.codes + token * rows.token_stride + head * rows.head_stride + of_row * 32 + i % 4 * 8;
+    const std::uint8_t scale = rows.scales[token * rows.scale_token_stride + head * rows.scale_head_stride + of_row];
+    const float factor = core::E8M0::decode(scale);
+    float x[8];
+    e4m3_piece<8>(*reinterpret_cast<const Words<8>*>(codes), x);
+    Words<16> out;
+    FP4PA_UNROLL
+    for (int p = 0; p < 4; ++p) out.w[p] = pack_bf16(x[2 * p] * factor, x[2 * p + 1] * factor);
+    reinterpret_cast<Words<16>*>(args.out)[i] = out;
   });
 }
 
@@ -105,7 +116,7 @@ Status fill_dense_tables(const core::DenseLengths& lengths, const core::DenseTab
 Status expand_mxfp8(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
                     std::uint16_t* out, const ExecDesc& exec) noexcept {
   const std::int64_t groups = tokens * heads * (head_dim / 32);
-  const ExpandArgs args{rows, groups, heads, head_dim / 32, out, dense_blocks(groups * 8)};
+  const ExpandArgs args{rows, groups, heads, head_dim / 32, out, dense_blocks(groups * 4)};
   return launch(expand_groups, grid(args.blocks), kDenseThreads, 0, exec.stream, args,
                 "launching the expansion of MXFP8");
 }

@@ -84,12 +84,26 @@ class WarpExec {
     }
   }
 
+  [[nodiscard]] __device__ __forceinline__ static float f16_to_f32(std::uint16_t half) {
+    float out;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(half));
+    return out;
+  }
+
   /// x, of which the compiler knows nothing any more: a shuffle is not computed a second time to spare a register.
   template <class T>
   [[nodiscard]] __device__ __forceinline__ static T* opaque(T* x) {
     const auto lane = static_cast<int>(threadIdx.x % kLanes);
     return reinterpret_cast<T*>(__shfl_sync(kAll, reinterpret_cast<unsigned long long>(x), lane));
   }
+
+  /// x, of which the compiler has computed nothing before: what depends on it is not kept in registers from there to here.
+  [[nodiscard]] __device__ __forceinline__ static int anew(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+  }
+  /// From here on what depends on the lane is computed anew.
+  __device__ __forceinline__ void forget() { lane_.id = anew(lane_.id); }
 
   /// from + a * b.
   [[nodiscard]] __device__ __forceinline__ static const std::uint8_t* add_product(const std::uint8_t* from, std::uint32_t a,

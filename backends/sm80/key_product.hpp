@@ -100,7 +100,7 @@ struct KeyProduct {
   FP4PA_FN static void multiply(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
                                 int terms, Scores& scores) {
     // One loop for each, so that the common one does not ask block by block.
-    if (kConfig.plain || terms == 1) {
+    if (kConfig.plain ? kConfig.terms == 1 : terms == 1) {
       multiply_strips<kKind, 1>(exec, stream, query, registers, scores);
     } else {
       multiply_strips<kKind, 2>(exec, stream, query, registers, scores);

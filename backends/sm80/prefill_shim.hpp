@@ -36,6 +36,7 @@ struct PrefillShim {
 
   struct QueryRegisters {};  // the query stays in shared memory
 
+  static constexpr bool kFactorsStay = true;
   static constexpr float kHeadroomLog2 = sm80::kHeadroomLog2;
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
   FP4PA_FN static int token_of_slot(int slot) { return slot; }
@@ -75,6 +76,7 @@ struct PrefillShim {
   FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int,
                                          const PerLane<float[4]>& quad, int terms) {
     each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
+      if (kConfig.head_dim % (4 * Exec::kLanes) != 0 && dim >= kConfig.head_dim) return;  // lanes without a quad
       store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }
@@ -125,7 +127,7 @@ struct PrefillShim {
     multiply_values<Element<kKind>, kRaise>(exec, values, p, output.value);
   }
 
- private:
+ protected:
   static constexpr KvKind kValueKind = kConfig.v[0];
 
   template <KvKind kKind>

@@ -66,6 +66,7 @@ struct Shim {
   FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int head_dim,
                                          const PerLane<float[4]>& quad, int terms) {
     each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
+      if (kConfig.head_dim % (4 * Exec::kLanes) != 0 && dim >= kConfig.head_dim) return;  // lanes without a quad
       store_query_pair(exec, lane, kind, query, row, dim, head_dim, low, high, terms);
     });
   }

@@ -75,6 +75,63 @@ struct DecodedRows {
   [[nodiscard]] FP4PA_FN static std::uint32_t chunk_address(std::uint32_t row, int chunk) { return chunk_offset(row, chunk); }
 };
 
+/// 16 bytes of a row, `codes`, to chunks of operands.
+/// @param scale  word number -> its scale: in bf16 pairs where operands are bf16 (kMxfp4Tokens: word number and pair, of elements
+///               p and p + 4 of eight), else as the byte it is
+template <KvKind kKind, class Scale, int kOut>
+FP4PA_FN void decode_chunk(const std::uint32_t (&codes)[4], Scale&& scale, Chunk (&out)[kOut]) {
+  constexpr std::uint32_t kUnscale = 0x7e807e80u;      // 2^126, see kE2m1Bf16Log2
+  constexpr std::uint32_t kUnscaleE4m3 = 0x7b807b80u;  // 2^120, see kE4m3Bf16Log2
+  if constexpr (!needs_decoding(kKind)) {
+    FP4PA_UNROLL
+    for (int w = 0; w < 4; ++w) out[0].word[w] = codes[w];
+  } else if constexpr (kKind == KvKind::kFp8) {
+    FP4PA_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      out[w / 2].word[w % 2 * 2] = e4m3_to_f16(codes[w] & 0xffffu);
+      out[w / 2].word[w % 2 * 2 + 1] = e4m3_to_f16(codes[w] >> 16);
+    }
+  } else if constexpr (kKind == KvKind::kMxfp8) {
+    FP4PA_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      std::uint32_t pairs[2];
+      e4m3_to_bf16(codes[w], pairs);
+      FP4PA_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        out[w / 2].word[w % 2 * 2 + i] = scale_bf16(multiply_bf16(pairs[i], kUnscaleE4m3), scale(w));
+      }
+    }
+  } else if constexpr (kKind == KvKind::kNvfp4) {
+    FP4PA_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      e2m1_to_f16(codes[w], out[w].word);
+      const std::uint32_t code = scale(w) & 0x7fu;
+      const std::uint32_t factor = multiply_f16(e4m3_to_f16(code | code << 8), kNvfp4ScaleUnit);
+      FP4PA_UNROLL
+      for (int p = 0; p < 4; ++p) out[w].word[p] = multiply_f16(out[w].word[p], factor);
+    }
+  } else {
+    static_assert(decodes_to_bf16(kKind));
+    FP4PA_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      e2m1_to_bf16(codes[w], out[w].word);
+      FP4PA_UNROLL
+      for (int p = 0; p < 4; ++p) {
+        std::uint32_t factor;
+        if constexpr (kKind == KvKind::kMxfp4Tokens) {
+          factor = scale(w, p);
+        } else {
+          factor = scale(w);
+        }
+        out[w].word[p] = scale_bf16(multiply_bf16(out[w].word[p], kUnscale), factor);
+      }
+    }
+  }
+}
+
+/// An E8M0 byte as a pair of bf16, for scale_bf16.
+[[nodiscard]] FP4PA_FN std::uint32_t e8m0_pair(std::uint32_t byte) { return byte << 7 | byte << 23; }
+
 /// @tparam kKind  a fixed kind with fixed head_dim; 16-bit elements are only moved
 /// @tparam Target  where rows lie in a decoded tile, and chunks in a row
 template <KvKind kKind, class E, int kHeadDim, int kTileKeys, int kThreads, class Target = DecodedRows<kHeadDim>>
@@ -113,61 +170,22 @@ struct TileDecoder {
   }
 
  private:
-  static constexpr std::uint32_t kUnscale = 0x7e807e80u;      // 2^126, see kE2m1Bf16Log2
-  static constexpr std::uint32_t kUnscaleE4m3 = 0x7b807b80u;  // 2^120, see kE4m3Bf16Log2
-
   FP4PA_FN static void decode(E& exec, Lane lane, const std::uint32_t (&codes)[4], StagedScales scales, int row, int chunk,
                               Chunk (&out)[kPerChunk]) {
-    if constexpr (!needs_decoding(kKind)) {
-      FP4PA_UNROLL
-      for (int w = 0; w < 4; ++w) out[0].word[w] = codes[w];
-    } else if constexpr (kKind == KvKind::kFp8) {
-      FP4PA_UNROLL
-      for (int w = 0; w < 4; ++w) {
-        out[w / 2].word[w % 2 * 2] = e4m3_to_f16(codes[w] & 0xffffu);
-        out[w / 2].word[w % 2 * 2 + 1] = e4m3_to_f16(codes[w] >> 16);
-      }
-    } else if constexpr (kKind == KvKind::kMxfp8) {
-      const std::uint32_t at = scales.offset + row * scales.pitch + chunk / 2;
-      const std::uint32_t half = std::uint32_t{exec.template load_shared<std::uint8_t>(lane, at)} << 7;
-      FP4PA_UNROLL
-      for (int i = 0; i < 8; ++i) {
-        const std::uint32_t pair = e4m3_to_bf16(i % 2 == 0 ? codes[i / 2] & 0xffffu : codes[i / 2] >> 16);
-        out[i / 4].word[i % 4] = scale_bf16(multiply_bf16(pair, kUnscaleE4m3), half | half << 16);
-      }
-    } else if constexpr (kKind == KvKind::kNvfp4) {
-      FP4PA_UNROLL
-      for (int w = 0; w < 4; ++w) {
-        e2m1_to_f16(codes[w], out[w].word);
-        const std::uint32_t at = scales.offset + row * scales.pitch + 2 * chunk + w / 2;
-        const std::uint32_t code = exec.template load_shared<std::uint8_t>(lane, at) & 0x7fu;
-        const std::uint32_t factor = multiply_f16(e4m3_to_f16(code | code << 8), kNvfp4ScaleUnit);
-        FP4PA_UNROLL
-        for (int p = 0; p < 4; ++p) out[w].word[p] = multiply_f16(out[w].word[p], factor);
-      }
-    } else {
-      static_assert(decodes_to_bf16(kKind));
-      FP4PA_UNROLL
-      for (int w = 0; w < 4; ++w) {
-        e2m1_to_bf16(codes[w], out[w].word);
-        FP4PA_UNROLL
-        for (int p = 0; p < 4; ++p) {
-          out[w].word[p] = scale_bf16(multiply_bf16(out[w].word[p], kUnscale), block_scale(exec, lane, scales, row, chunk, w, p));
-        }
-      }
-    }
-  }
-
-  /// The E8M0 scales of pair p of word w, elements p and p + 4 of 8, in bf16.
-  FP4PA_FN static std::uint32_t block_scale(E& exec, Lane lane, StagedScales scales, int row, int chunk, int w, int p) {
+    const auto byte = [&](int i) -> std::uint32_t {
+      return exec.template load_shared<std::uint8_t>(lane, scales.offset + row * scales.pitch + i);
+    };
     if constexpr (kKind == KvKind::kMxfp4Tokens) {
-      const std::uint32_t at = scales.offset + row / core::kScalePiece * scales.pitch + chunk * 32 + 8 * w;
-      return e8m0_to_bf16(exec.template load_shared<std::uint32_t>(lane, at),
-                          exec.template load_shared<std::uint32_t>(lane, at + 4), p);
+      decode_chunk<kKind>(codes, [&](int w, int p) {
+        const std::uint32_t at = scales.offset + row / core::kScalePiece * scales.pitch + chunk * 32 + 8 * w;
+        return e8m0_to_bf16(exec.template load_shared<std::uint32_t>(lane, at),
+                            exec.template load_shared<std::uint32_t>(lane, at + 4), p);
+      }, out);
+    } else if constexpr (kKind == KvKind::kNvfp4) {
+      decode_chunk<kKind>(codes, [&](int w) { return byte(2 * chunk + w / 2); }, out);
     } else {
-      const std::uint32_t at = scales.offset + row * scales.pitch + (kKind == KvKind::kPerToken ? 0 : chunk);
-      const std::uint32_t half = std::uint32_t{exec.template load_shared<std::uint8_t>(lane, at)} << 7;
-      return half | half << 16;
+      const int index = kKind == KvKind::kPerToken ? 0 : kKind == KvKind::kMxfp8 ? chunk / 2 : chunk;
+      decode_chunk<kKind>(codes, [&](int) { return e8m0_pair(byte(index)); }, out);
     }
   }
 };

@@ -136,7 +136,7 @@ struct Mxfp8Tensor {
 /// Where K and V are decoded. The values are the same, the speed is not.
 enum class Mxfp8Decode : std::int32_t {
   kAuto = 0,     ///< kOnce where max_q_len * num_q_heads / num_kv_heads, the rows that share a key, is at least 64 and the
-                 ///< device has no kernel whose matrix core takes the codes as they lie
+                 ///< device has no kernel whose matrix core takes the codes as they lie or whose warps decode beside it
   kPerTile = 1,  ///< by the kernel, each time a tile is read: the fewest bytes, for few queries
   kOnce = 2,     ///< to bf16 in the workspace before the attention: each code once, for many queries
 };

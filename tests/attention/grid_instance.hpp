@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "core/simt/config.hpp"
@@ -62,8 +63,14 @@ inline Case at_instance(Case c, const fp4pa::core::SimtConfig& i, int tile_rows)
   }
   // A plain instance serves nothing else.
   if (i.plain) {
-    c.q_dtype = fp4pa::DType::kBF16;
-    c.rotation = fp4pa::Rotation::kNone;
+    if (i.terms == 1) {
+      c.q_dtype = fp4pa::DType::kBF16;
+      c.rotation = fp4pa::Rotation::kNone;
+    } else if (c.rotation == fp4pa::Rotation::kNone) {
+      c.q_dtype = fp4pa::DType::kF32;
+    }
+    c.page_size = static_cast<std::int32_t>(std::bit_ceil(static_cast<std::uint32_t>(std::max(16, c.page_size))));
+    if (c.window != 0) c.group_tokens = c.page_size;
     c.softcap = 0.0f;
     c.alibi = c.tree = false;
   }

@@ -50,11 +50,22 @@ struct Setup {
 /// At first the instances of the CUDA back end, where a finding makes the call fail.
 extern Setup current;
 
+/// The tile back end of an instance: SimtTileBackend over its shim, or what a table names in its place (Backend<i, Exec>).
+template <class Instances, class Exec, int kIndex>
+struct BackendOf {
+  using type = core::SimtTileBackend<typename Instances::template Shim<kIndex, Exec>>;
+};
+template <class Instances, class Exec, int kIndex>
+  requires requires { typename Instances::template Backend<kIndex, Exec>; }
+struct BackendOf<Instances, Exec, kIndex> {
+  using type = typename Instances::template Backend<kIndex, Exec>;
+};
+
 template <class Instances, class Exec, int kIndex>
 void run_block_of(const core::AttentionParams& p, const core::WorkList& list, const core::SharedLayout& layout, int worker,
                   const emulator::Watch& watch) {
   constexpr core::SimtConfig kConfig = Instances::config(kIndex);
-  using B = core::SimtTileBackend<typename Instances::template Shim<kIndex, Exec>>;
+  using B = typename BackendOf<Instances, Exec, kIndex>::type;
   static_assert(core::TileBackend<B>);
   emulator::run_block<Exec>(watch, worker, kConfig.warps, static_cast<std::size_t>(layout.bytes), [&](Exec& exec) {
     core::for_each_item(list, worker, [&](const core::WorkItem& item) {

@@ -61,7 +61,7 @@ class Runner {
     CHECK(lse <= bounds.lse);
     const double cpu = against_cpu(c, results, bounds.o);
 
-    Worst& w = worst_[format_of(c)];
+    Worst& w = worst_[std::string(sweep_.emulation->native(current.planned) ? "native  " : "decode  ") + format_of(c)];
     w.o = std::max(w.o, outcome.error);
     w.o_bound = std::max(w.o_bound, bounds.o);
     w.lse = std::max(w.lse, lse);
@@ -82,10 +82,10 @@ class Runner {
 
   int report() const {
     std::printf("%s: %d configurations, %d runs in other orders\n", sweep_.emulation->name, count_, reordered_);
-    std::printf("%-48s %6s %10s %10s %10s %10s %10s\n", "K / V / axis of V's scales", "cases", "O", "bound", "LSE", "bound",
+    std::printf("%-56s %6s %10s %10s %10s %10s %10s\n", "path    K / V / axis of V's scales", "cases", "O", "bound", "LSE", "bound",
                 "O to CPU");
     for (const auto& [name, w] : worst_) {
-      std::printf("%-48s %6d %10.2e %10.2e %10.2e %10.2e %10.2e\n", name.c_str(), w.cases, w.o, w.o_bound, w.lse, w.lse_bound,
+      std::printf("%-56s %6d %10.2e %10.2e %10.2e %10.2e %10.2e\n", name.c_str(), w.cases, w.o, w.o_bound, w.lse, w.lse_bound,
                   w.cpu);
     }
     for (int i = 0; i < sweep_.emulation->instances; ++i) {
