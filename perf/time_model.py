@@ -11,7 +11,7 @@ import os
 import re
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-KEY_BYTES = {"mxfp4": 68, "nvfp4": 72, "fp8_e4m3": 128, "bf16": 256}  # codes and scales of one row of K (or V)
+KEY_BYTES = {"mxfp4": 68, "nvfp4": 72, "fp8_e4m3": 128, "mxfp8": 132, "e8m0_per_token": 65, "bf16": 256}  # codes and scales of one row of K (or V)
 
 
 class Device:
@@ -56,10 +56,14 @@ KERNELS = [
     Kernel("decode, native QK", "sm_120", "decode(Mxfp4, Mxfp4, 128, 1, 4, 2, 2)", "mxfp4", 32, 8, 1),
     Kernel("decode, native QK", "sm_120", "decode(Nvfp4, Nvfp4, 128, 1, 4, 2, 2)", "nvfp4", 32, 8, 1),
     Kernel("prefill, native", "sm_120", "prefill(Mxfp4, Mxfp4Tokens, 128, 32)", "mxfp4", 32, 64, 4, prefill=True),
+    Kernel("prefill, native QK", "sm_120", "prefill_decoded(Mxfp4, Mxfp4, 128, 64)", "mxfp4", 64, 128, 8, prefill=True),
+    Kernel("prefill, native QK", "sm_120", "prefill_decoded(Mxfp8, Mxfp8, 128, 64)", "mxfp8", 64, 128, 8, prefill=True),
     Kernel("decode, native QK and PV", "gfx950", "native(Mxfp4, Mxfp4Tokens, 128, 4)", "mxfp4", 128, 16, 1),
     Kernel("decode, native QK", "gfx950", "native(Mxfp4, Mxfp4, 128, 4)", "mxfp4", 128, 16, 1),
     Kernel("decode in registers", "gfx950", "decode(Nvfp4, Nvfp4, 128, 4, 32, 2)", "nvfp4", 32, 16, 1),
     Kernel("prefill, native", "gfx950", "native_prefill(Mxfp4, Mxfp4Tokens, 128)", "mxfp4", 128, 64, 4, prefill=True),
+    Kernel("prefill, native QK", "gfx950", "native_prefill(Mxfp4, Mxfp4, 128)", "mxfp4", 128, 64, 4, prefill=True),
+    Kernel("prefill, native QK", "gfx950", "native_prefill(Mxfp8, Mxfp8, 128)", "mxfp8", 128, 64, 4, prefill=True),
     Kernel("decode in registers", "sm_90", "plain(decode(Mxfp4, Mxfp4, 128, 1, 4, 3, 3))", "mxfp4", 32, 8, 1),
     Kernel("decode in registers", "sm_90", "plain(decode(Nvfp4, Nvfp4, 128, 1, 4, 3, 3))", "nvfp4", 32, 8, 1),
     Kernel("decode in registers", "sm_90", "plain(decode(Fp8, Fp8, 128, 1, 4, 2, 3))", "fp8_e4m3", 32, 8, 1),
@@ -85,6 +89,35 @@ PRODUCTS = [
     Product("W4A4, native", "gfx950", "gemm_native(Mxfp4, 64)", "mxfp4", 64, 64, 4, 128),
     Product("W decoded", "gfx950", "gemm(Nvfp4, 16)", "nvfp4", 16, 256, 2, 32),
     Product("W decoded", "gfx950", "gemm(Nvfp4, 64)", "nvfp4", 64, 256, 4, 128),
+]
+
+
+class Published:
+    """Another kernel's measured figure, as its authors give it, and what the model says of ours on the same problem.
+
+    `ours`: instance of KERNELS (TFLOPS of prefill without a mask), or of PRODUCTS with M, N and K (microseconds)."""
+
+    def __init__(self, device, what, figure, source, ours, mnk=None):
+        self.device, self.what, self.figure, self.source, self.ours, self.mnk = device, what, figure, source, ours, mnk
+
+
+SAGE3 = "[SageAttention3](https://arxiv.org/abs/2505.11594)"
+HIPKITTENS = "[HipKittens](https://hazyresearch.stanford.edu/blog/2025-11-09-hk)"
+FLASHINFER = "[FlashInfer 3026](https://github.com/flashinfer-ai/flashinfer/pull/3026)"
+AITER = "[AITER 4782](https://github.com/ROCm/aiter/pull/4782)"
+PREFILL_SM120 = "prefill(Mxfp4, Mxfp4Tokens, 128, 32)"
+PREFILL_GFX950 = "native_prefill(Mxfp4, Mxfp4Tokens, 128)"
+PUBLISHED = [
+    Published("RTX 5090", "prefill, head_dim 128: NVFP4 Q, K, P, V, one operand each", "1038 TFLOPS", SAGE3, PREFILL_SM120),
+    Published("RTX 5090", "prefill, head_dim 128: FlashAttention 2, a fifth of it", "about 208 TFLOPS", SAGE3, PREFILL_SM120),
+    Published("MI355X", "prefill, head_dim 128: Mojo's, BF16, 16 x 16 heads x 2048", "430 TFLOPS", HIPKITTENS, PREFILL_GFX950),
+    Published("RTX 5090", "product 1 x 4608 x 7168, NVFP4", "31.5 us", FLASHINFER, "gemm_native(Nvfp4, 8)", (1, 4608, 7168)),
+    Published("RTX 5090", "product 64 x 7168 x 5120, NVFP4", "25.4 us", FLASHINFER, "gemm_native(Nvfp4, 64)", (64, 7168, 5120)),
+    Published("RTX 5090", "product 64 x 5120 x 16384, NVFP4", "58.9 us", FLASHINFER, "gemm_native(Nvfp4, 64)", (64, 5120, 16384)),
+    Published("GB10", "product 1 x 4608 x 7168, NVFP4", "146.7 us", FLASHINFER, "gemm_native(Nvfp4, 8)", (1, 4608, 7168)),
+    Published("GB10", "product 64 x 7168 x 5120, NVFP4", "168.6 us", FLASHINFER, "gemm_native(Nvfp4, 64)", (64, 7168, 5120)),
+    Published("MI355X", "product 1 x 8448 x 7168, MXFP4", "23.2 us", AITER, "gemm_native(Mxfp4, 16)", (1, 8448, 7168)),
+    Published("MI355X", "product 128 x 8448 x 7168, MXFP4", "60.1 us", AITER, "gemm_native(Mxfp4, 64)", (128, 8448, 7168)),
 ]
 
 
@@ -151,6 +184,40 @@ def print_products(device, gates):
     print()
 
 
+def product_time(device, product, mnk, gates):
+    """Microseconds of a whole product, and what rules them: the busiest multiprocessor's blocks one after the other."""
+    m, n, k = mnk
+    _, clocks = product_stage(device, product, gates)
+    blocks = -(-n // product.w_rows) * -(-m // product.rows)
+    stages = -(-k // 128)
+    w_bytes = n * k * (68 if product.fmt == "mxfp4" else 72) / 128
+    times = {r: c * stages * -(-blocks // device.units) / device.ghz / 1e3 for r, c in clocks.items() if r != "memory"}
+    times["memory"] = w_bytes / device.gb_s / 1e3
+    rules = max(times, key=times.get)
+    return times[rules], rules
+
+
+def print_published(gates):
+    print("| device | problem | published | source | the model, of ours | rules |")
+    print("|---|---|---|---|---|---|")
+    for p in PUBLISHED:
+        device = next(d for d in DEVICES if d.name == p.device)
+        if p.mnk:
+            product = next(x for x in PRODUCTS if x.arch == device.arch and x.instance == p.ours)
+            time, rules = product_time(device, product, p.mnk, gates)
+            ours = f"{time:.1f} us"
+        else:
+            kernel = next(x for x in KERNELS if x.arch == device.arch and x.instance == p.ours)
+            _, clocks = tile(device, kernel, gates)
+            del clocks["memory"]
+            rules = max(clocks, key=clocks.get)
+            flop = 4 * kernel.keys * kernel.rows * 128
+            rate = lambda c: flop / c * device.units * device.ghz / 1e3
+            ours = f"{rate(clocks[rules]):.0f} TFLOPS; matrix core alone {rate(clocks['matrix']):.0f}"
+        print(f"| {p.device} | {p.what} | {p.figure} | {p.source} | {ours} | {rules} |")
+    print()
+
+
 def main():
     with open(os.path.join(ROOT, "perf", "isa_gates.json"), encoding="utf-8") as text:
         gates = json.load(text)
@@ -178,6 +245,8 @@ def main():
         print()
         if any(product.arch == device.arch for product in PRODUCTS):
             print_products(device, gates)
+    print("Published figures of other kernels\n")
+    print_published(gates)
 
 
 if __name__ == "__main__":
