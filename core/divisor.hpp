@@ -19,11 +19,11 @@ struct Divisor {
     std::uint32_t log2 = 0;
     while ((std::uint64_t{1} << log2) < d) ++log2;
     const std::uint64_t multiplier = ((std::uint64_t{1} << (31 + log2)) + d - 1) / d;
-    return {d, static_cast<std::uint32_t>(multiplier), log2 - 1};
+    return {d, static_cast<std::uint32_t>(multiplier), log2};
   }
   [[nodiscard]] FP4PA_FN constexpr std::uint32_t quotient(std::uint32_t n) const {
-    if (divisor == 1) return n;
-    return static_cast<std::uint32_t>((std::uint64_t{n} * multiplier) >> 32) >> shift;
+    // 2n for n, so that the multiplier of a power of two has room and no divisor needs a branch.
+    return static_cast<std::uint32_t>((std::uint64_t{n + n} * multiplier) >> 32) >> shift;
   }
 };
 
