@@ -52,7 +52,7 @@ FP4PA_DEVICE __attribute__((always_inline)) inline void attend([[maybe_unused]] 
     core::for_each_item(args.list, block_id(), args.list.partition.starts[block_id()], [&](const core::WorkItem& item) {
       const core::RowMap rows(args.params, item);
       B backend(exec, args.params, rows, args.layout);
-      core::attend(backend, args.params, item);
+      core::attend(backend, args.params, item, rows);
     });
   }
 #endif

@@ -17,7 +17,8 @@ struct RowMap {
   std::int32_t first_token;  // of the sequence, in the call's token dimension
   std::int32_t q_len;
   std::int32_t kv_len;
-  const Divisor* group_heads;  // of the call: read where it is needed, not kept in registers
+  std::int32_t group_heads;
+  Divisor group_divisor;    // the same
   std::int32_t first_head;  // query head of the group's first
   std::int32_t first_row;   // packed row of row 0
   std::int32_t num_rows;    // rows of the tile that exist
@@ -26,7 +27,8 @@ struct RowMap {
       : first_token(p.qo_indptr[item.seq]),
         q_len(p.qo_indptr[item.seq + 1] - first_token),
         kv_len(p.seq_lens[item.seq]),
-        group_heads(&p.group_divisor),
+        group_heads(p.group_heads),
+        group_divisor(p.group_divisor),
         first_head(item.kv_head * p.group_heads),
         first_row(item.block * p.partition.tile_rows) {
     const std::int64_t left = static_cast<std::int64_t>(q_len) * p.group_heads - first_row;
@@ -35,12 +37,12 @@ struct RowMap {
 
   /// Query token of row r within its sequence.
   [[nodiscard]] FP4PA_FN std::int32_t query(std::int32_t r) const {
-    return static_cast<std::int32_t>(group_heads->quotient(static_cast<std::uint32_t>(first_row + r)));
+    return static_cast<std::int32_t>(group_divisor.quotient(static_cast<std::uint32_t>(first_row + r)));
   }
   /// Query token of row r within the call.
   [[nodiscard]] FP4PA_FN std::int64_t token(std::int32_t r) const { return std::int64_t{first_token} + query(r); }
   [[nodiscard]] FP4PA_FN std::int32_t head(std::int32_t r) const {
-    return first_head + first_row + r - query(r) * static_cast<std::int32_t>(group_heads->divisor);
+    return first_head + first_row + r - query(r) * group_heads;
   }
   /// Key position of row r's query.
   [[nodiscard]] FP4PA_FN std::int32_t position(std::int32_t r) const { return kv_len - q_len + query(r); }
