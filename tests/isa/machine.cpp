@@ -113,12 +113,18 @@ CodeObject::CodeObject(std::vector<std::uint8_t> elf) {
   const std::vector<std::string> lines = lines_of(std::string("'" FP4PA_OBJDUMP "' -d --mcpu=gfx950 ") + file);
   unlink(file);
   read_arguments(notes, kernels_);
-  const char* const omitted = std::getenv("FP4PA_ISA_OMIT");  // a planted fault: what begins like this does nothing
+  // A planted fault: in kernels whose names begin so, instructions that begin so do nothing.
+  const char* const omitted = std::getenv("FP4PA_ISA_OMIT");
+  const char* const faulty = std::getenv("FP4PA_ISA_OMIT_IN");
+  bool omits = false;
   for (const std::string& line : lines) {
+    if (const std::size_t name = line.find(" <"); name != std::string::npos && line.find(">:") != std::string::npos) {
+      omits = omitted != nullptr && (faulty == nullptr || line.compare(name + 2, std::strlen(faulty), faulty) == 0);
+    }
     if (line.empty() || line[0] != '\t' || line.find("//") == std::string::npos) continue;  // a name, or zeros left out
     Instruction i = parse(line);
     i.address += base;
-    if (omitted != nullptr && i.text.starts_with(omitted)) i.handler = scalar_handler("s_nop");
+    if (omits && i.text.starts_with(omitted)) i.handler = scalar_handler("s_nop");
     index_[i.address] = instructions_.size();
     instructions_.push_back(std::move(i));
   }
