@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "api/backend.hpp"
+#include "api/error.hpp"
 #include "api/plan_access.hpp"
+#include "api/select.hpp"
 #include "fp4pa/dense_attention.hpp"
 
 namespace fp4pa {
@@ -115,6 +117,17 @@ template <class Args>
 
 /// @errors kNullPointer, kMisalignedPointer, kWorkspaceTooSmall
 [[nodiscard]] Status validate_workspace(const void* workspace, std::size_t bytes, std::size_t needed) noexcept;
+/// What running either call begins with: the plan is one, and batch and workspace fit it.
+/// @param planner  the call that makes such plans
+/// @errors kPlanMismatch, and those of validate_batch and validate_workspace
+template <class Plan, class Args>
+[[nodiscard]] Status validate_run(const Plan& plan, const Args& args, const char* planner) noexcept {
+  const Backend* const backend = backend_of(DensePlanAccess::attention(plan));
+  if (backend == nullptr) return fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::%s first", planner);
+  if (const Status s = validate_batch(args.rows, plan.config().limits, runs_on_host(*backend)); s != Status::kOk) return s;
+  if (args.rows.batch == 0 || args.rows.q_tokens == 0) return Status::kOk;
+  return validate_workspace(args.workspace, args.workspace_bytes, plan.workspace_bytes());
+}
 
 }  // namespace api
 }  // namespace fp4pa

@@ -109,15 +109,8 @@ Status run_dense_attention(const DenseAttentionPlan& plan, const DenseAttentionA
   const DenseAttentionConfig& c = plan.config();
   const AttentionPlan& attention = DensePlanAccess::attention(plan);
   const api::Backend* const backend = api::backend_of(attention);
-  if (backend == nullptr)
-    return fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::plan_dense_attention first");
-  if (const Status s = api::validate_batch(args.rows, c.limits, api::runs_on_host(*backend)); s != Status::kOk)
-    return s;
+  if (const Status s = api::validate_run(plan, args, "plan_dense_attention"); s != Status::kOk) return s;
   if (args.rows.batch == 0 || args.rows.q_tokens == 0) return Status::kOk;
-  if (const Status s = api::validate_workspace(args.workspace, args.workspace_bytes, plan.workspace_bytes());
-      s != Status::kOk) {
-    return s;
-  }
   auto* const base = static_cast<std::uint8_t*>(args.workspace);
   const Layout layout = layout_of(c, attention.workspace_bytes());
   KvCacheDesc cache = cache_of(c);

@@ -180,15 +180,8 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
   const Mxfp8AttentionConfig& c = plan.config();
   const AttentionPlan& attention = DensePlanAccess::attention(plan);
   const api::Backend* const backend = api::backend_of(attention);
-  if (backend == nullptr)
-    return fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::plan_mxfp8_attention first");
-  if (const Status s = api::validate_batch(args.rows, c.limits, api::runs_on_host(*backend)); s != Status::kOk)
-    return s;
+  if (const Status s = api::validate_run(plan, args, "plan_mxfp8_attention"); s != Status::kOk) return s;
   if (args.rows.batch == 0 || args.rows.q_tokens == 0) return Status::kOk;
-  if (const Status s = api::validate_workspace(args.workspace, args.workspace_bytes, plan.workspace_bytes());
-      s != Status::kOk) {
-    return s;
-  }
   const std::int32_t q_tokens = args.rows.q_tokens;
   const std::int32_t kv_tokens = args.rows.kv_tokens;
   const Mxfp8Tensor q = with_strides(args.q, c.num_q_heads, c.head_dim);

@@ -12,7 +12,7 @@ namespace fp4pa::cuda {
 /// What a block knows of its items, in shared memory: whoever walks the schedule holds dozens of registers, and whoever looks up
 /// rows a few more, of which a tile's loop has none to spare.
 struct Aside {
-  core::StoredWalk walk;
+  core::ItemWalk walk;
   core::WorkItem item;
   core::RowMap rows;
   bool found;
@@ -23,11 +23,11 @@ static_assert(sizeof(Aside) <= simt::kAsideBytes);
 [[nodiscard]] __device__ __forceinline__ bool next_item(const AttendArgs& args, Aside& aside) {
   __syncthreads();  // everybody is done with the last one
   if (threadIdx.x == 0) {
-    core::StoredWalk walk = aside.walk;
-    core::WorkItem item;
+    core::ItemWalk walk = aside.walk;
+    core::WorkItem item{};  // of which, left undefined, a compiler keeps the last one's in registers
     aside.found = walk.next(args.list, item);
+    aside.item = item;
     if (aside.found) {
-      aside.item = item;
       aside.rows = core::RowMap(args.params, item);
       aside.walk = walk;
     }
@@ -46,7 +46,7 @@ __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, st
   allow_dependents();
   if (threadIdx.x == 0) {
     const auto worker = static_cast<std::int32_t>(blockIdx.x);
-    aside.walk = core::StoredWalk(args.list, worker, args.list.partition.starts[worker]);
+    aside.walk = core::ItemWalk(args.list, worker, args.list.partition.starts[worker]);
   }
   // A loop, not a function called for each item: where that was not inlined, a kernel of two segments found its parameters and
   // its state through pointers.

@@ -39,7 +39,7 @@ __device__ __forceinline__ void produce_published(const AttendArgs& args, std::u
     if (kSide == 1) sm90::prefetch_queries(exec, args.params, it.rows, static_cast<int>(threadIdx.x) % (32 * kWarps), 32 * kWarps);
     sm90::produce<kConfig, kSide>(exec, args.params, it, ring);
     if (kSide == 0 || exec.warp() != 0) return;
-    if (threadIdx.x % 32 == 0) items.publish(exec, {at.steps + sm90::kItemsAhead}, args.params);
+    if (threadIdx.x % 32 == 0) items.publish(exec, {at.steps + sm90::kItemsAhead}, args.list, args.params);
     exec.warp_barrier();
   });
 }
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), 1)
     ring.set_up(block);
     items.set_up(block, kConfig.warps + kConfig.producers);
     items.start(args.list, static_cast<std::int32_t>(blockIdx.x));
-    for (sm90::ItemPlace at; at.steps < sm90::kItemsAhead; ++at.steps) items.publish(block, at, args.params);
+    for (sm90::ItemPlace at; at.steps < sm90::kItemsAhead; ++at.steps) items.publish(block, at, args.list, args.params);
   }
   __syncthreads();
   if (threadIdx.x < kConsumers) {

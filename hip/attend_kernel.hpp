@@ -34,6 +34,20 @@ template <int index>
 using Shim = gfx942::Shim<kInstances[index], WaveExec>;
 #endif
 
+/// The arguments, of which the compiler has read nothing before.
+FP4PA_DEVICE inline const AttendArgs& read_anew(const AttendArgs& args) {
+#if defined(__HIP_DEVICE_COMPILE__)
+  using Argument = const __attribute__((address_space(4))) AttendArgs*;
+  const auto at = std::bit_cast<std::uint64_t>((Argument)&args);
+  const auto half = [&](int shift) {
+    return std::uint64_t{static_cast<std::uint32_t>(WaveExec::uniform(WaveExec::anew(static_cast<int>(at >> shift))))} << shift;
+  };
+  return *(const AttendArgs*)std::bit_cast<Argument>(half(0) | half(32));
+#else
+  return args;
+#endif
+}
+
 /// Inlined whatever its size: a call would put its registers on a stack in memory.
 template <int index>
 FP4PA_DEVICE __attribute__((always_inline)) inline void attend([[maybe_unused]] const AttendArgs& args) {
@@ -50,9 +64,12 @@ FP4PA_DEVICE __attribute__((always_inline)) inline void attend([[maybe_unused]] 
     FP4PA_DYNAMIC_SHARED(std::uint8_t, shared);
     WaveExec exec(shared, args.warps);
     core::for_each_item(args.list, block_id(), args.list.partition.starts[block_id()], [&](const core::WorkItem& item) {
-      const core::RowMap rows(args.params, item);
-      B backend(exec, args.params, rows, args.layout);
-      core::attend(backend, args.params, item, rows);
+      // What an item needs is found for that item, and not kept in scalar registers from one to the next.
+      exec.forget();
+      const AttendArgs& own = read_anew(args);
+      const core::RowMap rows(own.params, item);
+      B backend(exec, own.params, rows, own.layout);
+      core::attend(backend, own.params, item, rows);
     });
   }
 #endif

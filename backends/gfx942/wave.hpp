@@ -58,8 +58,21 @@ class Wave {
   /// The lane again, as far as the compiler can tell another one: addresses made of it cannot be computed once for all tiles
   /// and kept, which would take more registers than there are.
   [[nodiscard]] FP4PA_WAVE_FN Lane anew(Lane lane) const {
-    asm volatile("" : "+v"(lane.id));
+    lane.id = anew(lane.id);
     return lane;
+  }
+  /// x, of which the compiler has computed nothing before.
+  [[nodiscard]] FP4PA_WAVE_FN static int anew(int x) {
+    asm volatile("" : "+v"(x));
+    return x;
+  }
+  /// x, which is the same in all lanes, in a scalar register.
+  [[nodiscard]] FP4PA_WAVE_FN static int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }
+  /// From here on what depends on the lane, or on the wave, is computed anew.
+  FP4PA_WAVE_FN void forget() {
+    lane_ = anew(lane_);
+    warp_ = uniform(anew(warp_));
+    num_warps_ = uniform(anew(num_warps_));
   }
 
   template <class T>

@@ -163,10 +163,9 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   }
 
   template <KvKind kKind, class Backend, class Stream, class Scores>
-  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, const Stream& stream, const Scores& p,
+  FP4PA_FN static void probability_value(Exec& exec, const Backend&, const Stream& stream, const Scores& p,
                                          typename Backend::Output& output) {
     static_assert(sm80::decodes_to_bf16(kKind));
-    backend.set_unit(output, stream.segment().v.global(stream.kv_head()), 0);
     output.order = Base::dim_order(kKind);
     Base::template multiply_values<core::BF16, 0>(exec, stream.behind_stages(), p, output.value);
   }

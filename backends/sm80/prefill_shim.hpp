@@ -112,20 +112,23 @@ struct PrefillShim {
       FP4PA_UNROLL
       for (int i = 0; i < kTileKeys / 8 * kRowTiles * 4; ++i) scores[lane][i / (kRowTiles * 4)][i / 4 % kRowTiles][i % 4] = 0.0f;
     });
-    multiply_keys<Element<kKind>>(exec, keys, query, scores);
-    if (terms > 1) multiply_keys<Element<kKind>>(exec, keys, query + kTermBytes, scores);
+    FP4PA_NO_UNROLL
+    for (int term = 0; term < terms; ++term) {
+      multiply_keys<Element<kKind>>(exec, keys, query + static_cast<std::uint32_t>(term * kTermBytes), scores);
+    }
   }
 
   template <KvKind kKind, class Backend, class Stream, class Scores>
-  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, const Stream& stream, const Scores& p,
+  FP4PA_FN static void probability_value(Exec& exec, const Backend&, const Stream& stream, const Scores& p,
                                          typename Backend::Output& output) {
     const std::uint32_t values = value_operands(stream);
-    constexpr int kRaise = decodes_to_bf16(kKind) ? 0 : kProbabilityLog2;
-    constexpr int kDecodedLog2 = kKind == KvKind::kNvfp4 ? kNvfp4Log2 : 0;
-    backend.set_unit(output, stream.segment().v.global(stream.kv_head()), -kDecodedLog2 - kRaise);
     output.order = dim_order(kKind);
     multiply_values<Element<kKind>, kRaise>(exec, values, p, output.value);
   }
+
+  /// P is raised where its operand is f16, and NVFP4 decoded to f16 is short of powers of two.
+  static constexpr int kRaise = decodes_to_bf16(kConfig.v[0]) ? 0 : kProbabilityLog2;
+  static constexpr int kOnlyUnitLog2 = -kRaise - (kConfig.v[0] == KvKind::kNvfp4 ? kNvfp4Log2 : 0);
 
  protected:
   static constexpr KvKind kValueKind = kConfig.v[0];

@@ -48,17 +48,15 @@ class ItemRing {
 
   /// Begins the walk of a worker; by one thread, which is the only one to publish.
   FP4PA_FN void start(const core::WorkList& list, std::int32_t worker) const {
-    const core::WorkerStart start = list.partition.starts[worker];
-    const bool exists = start.begin < start.end;
-    *has_walk() = exists ? 1 : 0;
-    if (exists) new (walk()) core::ItemWalk(list, worker, start);
+    new (walk()) core::ItemWalk(list, worker, list.partition.starts[worker]);
   }
   /// Publishes the next item, or that there are no more.
+  /// @param list  that the walk was started with
   template <class E>
-  FP4PA_FN void publish(E& exec, ItemPlace at, const core::AttentionParams& p) const {
+  FP4PA_FN void publish(E& exec, ItemPlace at, const core::WorkList& list, const core::AttentionParams& p) const {
     exec.wait_for_arrivals(empty(at), at.parity() ^ 1);
-    core::WorkItem item;
-    const bool found = *has_walk() != 0 && walk()->next(item);
+    core::WorkItem item{};
+    const bool found = walk()->next(list, item);
     *exists(at) = found ? 1 : 0;
     if (found) {
       const core::RowMap rows(p, item);
@@ -87,9 +85,8 @@ class ItemRing {
   [[nodiscard]] FP4PA_FN std::uint8_t* entry(ItemPlace at) const {
     return shared_ + base_ + kFirstOffset + at.slot() * kSlotBytes;
   }
-  // A slot begins with whether there is an item; the first one goes on with whether there is a walk.
+  // A slot begins with whether there is an item.
   [[nodiscard]] FP4PA_FN volatile std::int32_t* exists(ItemPlace at) const { return reinterpret_cast<std::int32_t*>(entry(at)); }
-  [[nodiscard]] FP4PA_FN volatile std::int32_t* has_walk() const { return exists({}) + 1; }
   [[nodiscard]] FP4PA_FN PublishedItem* slot(ItemPlace at) const { return reinterpret_cast<PublishedItem*>(entry(at) + 16); }
 
   std::uint8_t* shared_;

@@ -87,10 +87,8 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   }
 
   template <KvKind kKind, class Backend, class Stream, class Scores>
-  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, Stream& stream, const Scores& p,
+  FP4PA_FN static void probability_value(Exec& exec, const Backend&, Stream& stream, const Scores& p,
                                          typename Backend::Output& output) {
-    constexpr int kRaise = sm80::decodes_to_bf16(kKind) ? 0 : sm80::kProbabilityLog2;
-    constexpr int kDecodedLog2 = kKind == KvKind::kNvfp4 ? sm80::kNvfp4Log2 : 0;
     PerLane<std::uint32_t[kTileKeys / kStep][4]> weight;
     exec.each_lane([&](Lane lane) {
       FP4PA_UNROLL
@@ -98,13 +96,11 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
         const auto& pair = p[lane][i / 4 * 2 + i % 4 / 2][0];
         const float first = pair[i % 2 * 2];
         const float second = pair[i % 2 * 2 + 1];
-        constexpr float kUnit = static_cast<float>(1 << kRaise);
+        constexpr float kUnit = static_cast<float>(1 << Base::kRaise);
         weight[lane][i / 4][i % 4] =
             sm80::decodes_to_bf16(kKind) ? sm80::pack_bf16(first, second) : sm80::pack_f16(first * kUnit, second * kUnit);
       }
     });
-    // Behind the packing, which halves the registers that P takes.
-    backend.set_unit(output, stream.v_global(), -kDecodedLog2 - kRaise);
     output.order = Base::dim_order(kKind);
     stream.wait();
     const std::uint32_t values = again(stream.tile());

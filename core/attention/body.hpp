@@ -28,6 +28,10 @@ struct RunningState {
   typename B::Output output;
 };
 
+/// Rows that do not exist are computed on zeros and dropped at the store. They take row 0's place wherever something of a row is
+/// asked for: without a branch a compiler finds it once for all keys of the tile.
+[[nodiscard]] FP4PA_FN std::int32_t existing_row(const RowMap& rows, std::int32_t row) { return row < rows.num_rows ? row : 0; }
+
 /// Logit softcap and ALiBi: what changes scores before the mask. Both are rare, so neither is in the common path.
 template <TileBackend B>
 FP4PA_FN void adjust_scores(B& b, const AttentionParams& p, const RowMap& rows, typename B::Scores& scores) {
@@ -38,9 +42,8 @@ FP4PA_FN void adjust_scores(B& b, const AttentionParams& p, const RowMap& rows, 
   }
   if (p.alibi_slopes != nullptr) {
     b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
-      if (row < rows.num_rows) {
-        score += p.alibi_slopes[rows.head(row)] * kLog2E * static_cast<float>(key - rows.position(row));
-      }
+      const std::int32_t r = existing_row(rows, row);
+      score += p.alibi_slopes[rows.head(r)] * kLog2E * static_cast<float>(key - rows.position(r));
     });
   }
 }
@@ -48,17 +51,14 @@ FP4PA_FN void adjust_scores(B& b, const AttentionParams& p, const RowMap& rows, 
 /// Keys that a row must not see, and keys past the end of the sequence, become -inf.
 template <TileBackend B>
 FP4PA_FN void mask_scores(B& b, const AttentionParams& p, const RowMap& rows, KeyRange keys, typename B::Scores& scores) {
-  // Rows that do not exist are computed on zeros and dropped at the store; they need no mask of their own and take row 0's.
-  const auto existing = [&](std::int32_t row) { return row < rows.num_rows ? row : 0; };
   if (!kIsPlain<B> && p.tree_mask != nullptr) {
     b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
-      if (key >= keys.end || !RowMask(p, rows, existing(row)).sees(key)) score = kMinusInf;
+      if (key >= keys.end || !RowMask(p, rows, existing_row(rows, row)).sees(key)) score = kMinusInf;
     });
     return;
   }
-  // Without a branch, so that a compiler keeps a row's range for all its keys.
   b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
-    const KeyRange seen = visible_range(p, rows, existing(row));
+    const KeyRange seen = visible_range(p, rows, existing_row(rows, row));
     score = ((key >= seen.begin) & (key < seen.end) & (key < keys.end)) ? score : kMinusInf;
   });
 }
@@ -80,7 +80,6 @@ template <std::int32_t S, TileBackend B>
 FP4PA_FN void attend_segment(B& b, const AttentionParams& p, const RowMap& rows, const WorkItem& item, KeyRange range,
                              RunningState<B>& state) {
   if (range.empty()) return;
-  const KeyRange clear = all_visible_keys(p, rows);
   const bool adjusts = !kIsPlain<B> && (p.softcap_log2 > 0.0f || p.alibi_slopes != nullptr);
   auto stream = b.template open<S>(rows, item, range);
   while (!stream.done()) {
@@ -89,7 +88,7 @@ FP4PA_FN void attend_segment(B& b, const AttentionParams& p, const RowMap& rows,
     auto scores = b.multiply_query_key(stream);
     if (adjusts) adjust_scores(b, p, rows, scores);
     const bool full = keys.end - keys.begin == B::kTileKeys;
-    if (!full || !clear.contains(keys)) mask_scores(b, p, rows, keys, scores);
+    if (!full || !rows.all_see.contains(keys)) mask_scores(b, p, rows, keys, scores);
     online_softmax(b, scores, state);
     b.multiply_probability_value(stream, scores, state.output);
     stream.release();

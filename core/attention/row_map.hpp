@@ -13,6 +13,14 @@
 
 namespace fp4pa::core {
 
+/// A half-open range of key positions of one sequence.
+struct KeyRange {
+  std::int32_t begin;
+  std::int32_t end;
+  [[nodiscard]] FP4PA_FN constexpr bool empty() const { return end <= begin; }
+  [[nodiscard]] FP4PA_FN constexpr bool contains(KeyRange r) const { return r.begin >= begin && r.end <= end; }
+};
+
 struct RowMap {
   std::int32_t first_token;  // of the sequence, in the call's token dimension
   std::int32_t q_len;
@@ -22,6 +30,7 @@ struct RowMap {
   std::int32_t first_head;  // query head of the group's first
   std::int32_t first_row;   // packed row of row 0
   std::int32_t num_rows;    // rows of the tile that exist
+  KeyRange all_see;         // keys that every row sees: tiles within need no mask, and most lie within
 
   FP4PA_FN RowMap(const AttentionParams& p, const WorkItem& item)
       : first_token(p.qo_indptr[item.seq]),
@@ -33,6 +42,7 @@ struct RowMap {
         first_row(item.block * p.partition.tile_rows) {
     const std::int64_t left = static_cast<std::int64_t>(q_len) * p.group_heads - first_row;
     num_rows = left < p.partition.tile_rows ? static_cast<std::int32_t>(left) : p.partition.tile_rows;
+    all_see = keys_that_all_see(p);
   }
 
   /// Query token of row r within its sequence.
@@ -46,14 +56,16 @@ struct RowMap {
   }
   /// Key position of row r's query.
   [[nodiscard]] FP4PA_FN std::int32_t position(std::int32_t r) const { return kv_len - q_len + query(r); }
-};
 
-/// A half-open range of key positions of one sequence.
-struct KeyRange {
-  std::int32_t begin;
-  std::int32_t end;
-  [[nodiscard]] FP4PA_FN constexpr bool empty() const { return end <= begin; }
-  [[nodiscard]] FP4PA_FN constexpr bool contains(KeyRange r) const { return r.begin >= begin && r.end <= end; }
+ private:
+  [[nodiscard]] FP4PA_FN KeyRange keys_that_all_see(const AttentionParams& p) const {
+    if (p.tree_mask != nullptr) return {0, kv_len - q_len};
+    KeyRange keys{0, kv_len};
+    if (p.causal && position(0) + 1 < keys.end) keys.end = position(0) + 1;
+    // The window moves with the query: the last row's begins last.
+    if (p.sliding_window > 0) keys.begin = position(num_rows - 1) + 1 - p.sliding_window;
+    return keys;
+  }
 };
 
 /// The keys that the causal rule and the sliding window leave to a row.
@@ -89,20 +101,6 @@ struct RowMask {
   if (p.sliding_window == 0) return 0;
   const std::int32_t first = rows.position(0) + 1 - p.sliding_window;
   return first > 0 ? first : 0;
-}
-
-/// The keys that every row of the tile sees: tiles within need no mask, and most lie within.
-[[nodiscard]] FP4PA_FN KeyRange all_visible_keys(const AttentionParams& p, const RowMap& rows) {
-  if (p.tree_mask != nullptr) return {0, rows.kv_len - rows.q_len};
-  KeyRange keys{0, rows.kv_len};
-  if (p.causal && rows.position(0) + 1 < keys.end) keys.end = rows.position(0) + 1;
-  // The window moves with the query: the last row's begins last.
-  if (p.sliding_window > 0) keys.begin = rows.position(rows.num_rows - 1) + 1 - p.sliding_window;
-  return keys;
-}
-[[nodiscard]] FP4PA_FN bool all_visible(const AttentionParams& p, const RowMap& rows, std::int32_t begin,
-                                        std::int32_t end) {
-  return all_visible_keys(p, rows).contains({begin, end});
 }
 
 }  // namespace fp4pa::core

@@ -239,47 +239,12 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
   for_each_item(list, worker, worker_start(list, worker), f);
 }
 
-/// The same, item by item, for whoever has something else to do in between: the walk is an object that can be put aside, with a
-/// list of its own.
+/// The same, item by item, as plain data that lies somewhere in between: the list is told anew for every item, so that a kernel
+/// reads it where its arguments lie.
 class ItemWalk {
  public:
-  ItemWalk(const ItemWalk&) = delete;
-  ItemWalk& operator=(const ItemWalk&) = delete;
-  /// @param start  worker_start() of this worker, which has items
-  FP4PA_FN ItemWalk(const WorkList& list, std::int32_t worker, const WorkerStart& start)
-      : list_(list), start_(start), worker_(worker), cursor_(list_, start) {
-    cursor_.measure();
-  }
-  /// The next item; false when there are no more.
-  [[nodiscard]] FP4PA_FN bool next(WorkItem& item) {
-    const Unit& unit = cursor_.unit();
-    while (!ended_ && unit.begin < start_.end) {
-      while (piece_ < unit.pieces) {
-        if (piece_of(unit, piece_++, worker_, start_, item)) return true;
-      }
-      piece_ = 0;
-      if (cursor_.next_head()) continue;
-      ended_ = !cursor_.next_block();
-      if (!ended_) cursor_.measure();
-    }
-    return false;
-  }
-
- private:
-  WorkList list_;
-  WorkerStart start_;
-  std::int32_t worker_;
-  std::int32_t piece_ = 0;  // of the unit at hand, to be looked at next
-  bool ended_ = false;
-  UnitCursor cursor_;
-};
-
-/// The same walk as plain data, which its user may copy to and fro: the list is told anew for every item, so that a kernel reads
-/// it where its arguments lie.
-class StoredWalk {
- public:
   /// @param start  worker_start() of this worker
-  FP4PA_FN StoredWalk(const WorkList& list, std::int32_t worker, const WorkerStart& start)
+  FP4PA_FN ItemWalk(const WorkList& list, std::int32_t worker, const WorkerStart& start)
       : begin_(start.begin), end_(start.end), worker_(worker) {
     if (start.begin >= start.end) return;
     UnitCursor cursor(list, start);
@@ -287,7 +252,7 @@ class StoredWalk {
     place_ = cursor.place();
   }
 
-  /// The next item; false where there is none, after which there is nothing more to ask.
+  /// The next item; false where there are no more.
   /// @param list  that the walk was made for
   [[nodiscard]] FP4PA_FN bool next(const WorkList& list, WorkItem& item) {
     if (begin_ >= end_) return false;
@@ -304,17 +269,18 @@ class StoredWalk {
       }
       piece_ = 0;
       if (cursor.next_head()) continue;
-      if (!cursor.next_block()) return false;
+      if (!cursor.next_block()) break;
       cursor.measure();
     }
+    begin_ = end_;
     return false;
   }
 
  private:
-  std::int64_t begin_;
+  std::int64_t begin_;  // of the worker's part of the line; its end, once there are no more items
   std::int64_t end_;
   std::int32_t worker_;
-  std::int32_t piece_ = 0;
+  std::int32_t piece_ = 0;  // of the unit at hand, to be looked at next
   UnitCursor::Place place_{};
 };
 

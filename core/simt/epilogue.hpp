@@ -33,6 +33,12 @@ FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum,
   reduce_peers(sum, [](float a, float b) { return a + b; });
   // Sums leave the unit of the probabilities, and the output its own.
   each_row([](float& x) { x *= exp2_exact(-probability_log2<Shim>()); }, sum);
+  if constexpr (kHasOnlyUnit<Shim>) {
+    static_assert(kSegments == 1);
+    const std::int32_t kv_head = static_cast<std::int32_t>(rows_.group_divisor.quotient(static_cast<std::uint32_t>(rows_.first_head)));
+    output.unit = kConfig.v[0] == KvKind::kBf16 ? 1.0f : p_.segments[0].v.global(kv_head);
+    output.unit_log2 = Shim::kOnlyUnitLog2;
+  }
   set_unit(output, 1.0f, 0);
   if constexpr (!divides_rows(kConfig)) {
     merge_states(max, sum, output);
@@ -107,7 +113,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_sums(DType dtype, void* data, bool ch
   exec_.block_barrier();
   exec_.each_lane([&](Lane lane) {
     FP4PA_NO_UNROLL
-    for (int i = exec_.warp() * E::kLanes + lane.id; i < num_rows_ * kChunks; i += threads) {
+    for (int i = exec_.warp() * E::kLanes + lane.id; i < rows_.num_rows * kChunks; i += threads) {
       const int r = i / kChunks;
       const int dim = i % kChunks * 8;
       if (dim >= head_dim()) continue;
@@ -233,7 +239,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output_as(const RowMap& rows, const O
       FP4PA_UNROLL
       for (int v = 0; v < kOutputValues; ++v) {
         const int r = row_base() + nt * kQueries + OutputSlots::query(lane.id, v);
-        if (r >= num_rows_) continue;
+        if (r >= rows_.num_rows) continue;
         T* const out = static_cast<T*>(p_.o.data) + rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
         FP4PA_UNROLL
         for (int tile = 0; tile < kDimTiles; ++tile) {
@@ -286,7 +292,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output_chunks(const RowMap& rows, con
       }
       exec_.each_lane([&](Lane lane) {
         const int r = row_base() + OutputSlots::query(lane.id, 2 * s);
-        if (r >= num_rows_) return;
+        if (r >= rows_.num_rows) return;
         QueryChunk chunk{{word[0][lane], word[1][lane], word[2][lane], word[3][lane]}};
         Shim::order_output_chunk(chunk.word);
         auto* const row = static_cast<std::uint16_t*>(p_.o.data) + rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
@@ -303,7 +309,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_lse(const RowMap& rows, const RowVect
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
       const int r = row(lane, s);
-      if (first_peer(lane) && r < num_rows_) p_.lse[rows.token(r) * p_.num_q_heads + rows.head(r)] = lse.value[lane][s];
+      if (first_peer(lane) && r < rows_.num_rows) p_.lse[rows.token(r) * p_.num_q_heads + rows.head(r)] = lse.value[lane][s];
     }
   });
 }
@@ -317,7 +323,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const O
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
       const int r = row(lane, s);
-      if (!holds_result() || !first_peer(lane) || r >= num_rows_) continue;
+      if (!holds_result() || !first_peer(lane) || r >= rows_.num_rows) continue;
       p_.partial_state[2 * (first + r)] = max.value[lane][s];
       p_.partial_state[2 * (first + r) + 1] = sum.value[lane][s];
     }
@@ -333,7 +339,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const O
       FP4PA_UNROLL
       for (int v = 0; v < kOutputValues; ++v) {
         const int r = row_base() + nt * kQueries + OutputSlots::query(lane.id, v);
-        if (r >= num_rows_) continue;
+        if (r >= rows_.num_rows) continue;
         float* const out = p_.partial_output + (first + r) * p_.head_dim;
         FP4PA_UNROLL
         for (int tile = 0; tile < kDimTiles; ++tile) {

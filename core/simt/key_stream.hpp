@@ -147,7 +147,7 @@ class KeyStreamOf {
   static constexpr int kRunPitch = kHasRuns ? power_of_two_at_least(code_bytes(kKKind, kConfig.head_dim) / kChunkBytes) : 1;
   static constexpr int kRunRows = at_least_one(kThreads / kRunPitch);  // rows that the team's threads copy side by side
   static constexpr int kRuns = kTileKeys / (kRunRows > kRunKeys ? kRunRows : kRunKeys);  // that a thread copies from
-  static constexpr int kRunCopies = kTileKeys / kRunRows;  // of a thread, of K and again of V
+  static constexpr int kRunSteps = kTileKeys / kRunRows / at_least_one(kRuns);  // a thread's copies from a run, K's and again V's
   static constexpr bool kAllRuns = kRunRows <= kRunKeys;   // a thread copies from every run of the tile
 
   struct Pages {
@@ -167,8 +167,7 @@ class KeyStreamOf {
                        std::uint32_t stages, std::uint32_t addresses)
       : exec_(exec),
         segment_(segment),
-        seq_(item.seq),
-        head_(item.kv_head),
+        item_(item),
         head_dim_(head_dim),
         k_kind_(kv_kind(segment.k)),
         v_kind_(kv_kind(segment.v)),
@@ -207,7 +206,7 @@ class KeyStreamOf {
   }
   FP4PA_FN void release() {
     // Whoever is late may still be reading the slot: the barrier in stage() comes before the copies.
-    stage(index_ + kStages * step(), slot_, true);
+    stage(index_ + kStages * step(), slot(), true);
     step_on();
   }
 
@@ -221,12 +220,12 @@ class KeyStreamOf {
   }
 
   // What the products read.
-  [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return slot_offset(slot_); }
+  [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return slot_offset(slot()); }
   // For shims with kTilesAhead, whose teams are blocks: the current tile's number, and the next tile.
   [[nodiscard]] FP4PA_FN int index() const { return index_; }
   [[nodiscard]] FP4PA_FN bool first() const { return index_ == 0; }
   [[nodiscard]] FP4PA_FN bool has_next() const { return !empty(index_ + step()); }
-  [[nodiscard]] FP4PA_FN std::uint32_t next_tile_offset() const { return slot_offset(slot_ + 1 == kStages ? 0 : slot_ + 1); }
+  [[nodiscard]] FP4PA_FN std::uint32_t next_tile_offset() const { return slot_offset(slot() + 1 == kStages ? 0 : slot() + 1); }
   /// Offset of what the instance keeps behind the stages of its team.
   [[nodiscard]] FP4PA_FN std::uint32_t behind_stages() const { return slot_offset(kStages); }
   // Constants where the instance fixes them.
@@ -241,7 +240,7 @@ class KeyStreamOf {
   [[nodiscard]] FP4PA_FN KvKind k_kind() const { return is_any(kKKind) ? k_kind_ : kKKind; }
   [[nodiscard]] FP4PA_FN KvKind v_kind() const { return is_any(kVKind) ? v_kind_ : kVKind; }
   [[nodiscard]] FP4PA_FN const Segment& segment() const { return segment_; }
-  [[nodiscard]] FP4PA_FN std::int32_t kv_head() const { return head_; }
+  [[nodiscard]] FP4PA_FN std::int32_t kv_head() const { return item_.kv_head; }
   /// Decode multiplier of V's codes, read once.
   [[nodiscard]] FP4PA_FN float v_global() const { return v_global_; }
   [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : head_dim_; }
@@ -249,8 +248,11 @@ class KeyStreamOf {
  private:
   FP4PA_FN void step_on() {
     index_ += step();
-    slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
+    if constexpr (!kSlotsByIndex) slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
   }
+  /// The current tile's. Of a block's tiles, numbered without gaps, in a power of two of slots it is known without being kept.
+  static constexpr bool kSlotsByIndex = kBlockTeam && (kStages & (kStages - 1)) == 0;
+  [[nodiscard]] FP4PA_FN int slot() const { return kSlotsByIndex ? index_ % kStages : slot_; }
   [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam ? 1 : exec_.num_warps(); }
   [[nodiscard]] FP4PA_FN bool empty(std::int32_t index) const { return walk_.tile(index).empty(); }
   [[nodiscard]] FP4PA_FN bool is_full(std::int32_t index) const {
@@ -273,7 +275,7 @@ class KeyStreamOf {
         FP4PA_UNROLL
         for (int i = 0; i < kOwned; ++i) {
           const std::int32_t key = keys.begin + i * kThreads + thread(lane);
-          pages[lane].of_key[i] = key < keys.end ? segment_.table.page(seq_, key / segment_.page_size) : 0;
+          pages[lane].of_key[i] = key < keys.end ? segment_.table.page(item_.seq, key / segment_.page_size) : 0;
         }
       });
     }
@@ -307,8 +309,7 @@ class KeyStreamOf {
     });
   }
   FP4PA_FN void stage(std::int32_t index, int slot, bool scales_pending) {
-    if (scales_pending) store_scales(scales_, scales_slot_);
-    scales_slot_ = slot;
+    if (scales_pending) store_scales(scales_, slot == 0 ? kStages - 1 : slot - 1);  // of the tile staged before
     const KeyRange keys = walk_.tile(index);
     if (keys.empty()) {
       exec_.copy_commit();  // groups are counted by tile
@@ -358,20 +359,20 @@ class KeyStreamOf {
       return exists ? static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(p)) : 0;
     };
     const std::uint32_t entry = addresses_ + row * 16;
-    exec_.template store_shared<std::uint64_t>(lane, entry, address(segment_.k.row(page, token, head_)));
-    exec_.template store_shared<std::uint64_t>(lane, entry + 8, address(segment_.v.row(page, token, head_)));
+    exec_.template store_shared<std::uint64_t>(lane, entry, address(segment_.k.row(page, token, item_.kv_head)));
+    exec_.template store_shared<std::uint64_t>(lane, entry + 8, address(segment_.v.row(page, token, item_.kv_head)));
     const int k_bytes = exists ? key_scale_bytes(k_kind(), head_dim()) : 0;
     const int v_bytes = exists ? key_scale_bytes(v_kind(), head_dim()) : 0;
     if constexpr (kKWords > 0) {
-      load_scale_words(exec_, segment_.k.scale_row(page, token, head_), k_bytes, k_words_, scales_[lane].k[i]);
+      load_scale_words(exec_, segment_.k.scale_row(page, token, item_.kv_head), k_bytes, k_words_, scales_[lane].k[i]);
     }
     if constexpr (kVWords > 0) {
-      load_scale_words(exec_, segment_.v.scale_row(page, token, head_), v_bytes, v_words_, scales_[lane].v[i]);
+      load_scale_words(exec_, segment_.v.scale_row(page, token, item_.kv_head), v_bytes, v_words_, scales_[lane].v[i]);
     }
     if constexpr (kTokenWords > 0) {
       if (along_tokens(v_kind()) && row % kScalePiece == 0) {
         exec_.template store_shared<std::uint64_t>(lane, addresses_ + kTileKeys * 16 + row / kScalePiece * 8,
-                                                   address(segment_.v.scale_row(page, token, head_)));
+                                                   address(segment_.v.scale_row(page, token, item_.kv_head)));
       }
     }
   }
@@ -393,34 +394,25 @@ class KeyStreamOf {
     }
   }
 
-  // Runs: the short way for full tiles.
+  // key_runs.hpp: the short way for full tiles.
 
-  /// Whether tiles can go that way, and what does not change from tile to tile.
-  FP4PA_FN void prepare_runs() {
-    const std::int32_t size = segment_.page_size;
-    by_runs_ = fits_runs(size) && walk_.first % kRunKeys == 0 && walk_.pieces.group == 0 && segment_.table.ring_pages == 0 &&
-               fits_runs(segment_.k, kKKind, head_dim()) && fits_runs(segment_.v, kVKind, head_dim());
-    page_shift_ = 0;
-    while ((1 << page_shift_) < size) ++page_shift_;
-    const PageTable& table = segment_.table;
-    page_ids_ = keep(table.pages + (table.indptr != nullptr ? table.indptr[seq_] : seq_ * table.row_stride));
-    exec_.each_lane([&](Lane lane) {
-      const int row = thread(lane) / kRunPitch;
-      const int offset = Shim::swizzle(row, thread(lane) % kRunPitch, kRunPitch) * kChunkBytes;
-      const auto first = [&](const TensorView& t) {
-        return t.data + head_ * t.head_stride + row % kRunKeys * t.token_stride + offset;
-      };
-      run_[lane].k = first(segment_.k);
-      run_[lane].v = first(segment_.v);
-      run_[lane].k_scales = segment_.k.scales + head_ * segment_.k.scale_head_stride;
-      run_[lane].v_scales = segment_.v.scales + head_ * segment_.v.scale_head_stride;
-      if constexpr (kTokenWords > 0) run_[lane].v_scales += 4 * thread(lane);
-      run_[lane].k = keep(run_[lane].k);
-      run_[lane].v = keep(run_[lane].v);
-      run_[lane].k_scales = keep(run_[lane].k_scales);
-      run_[lane].v_scales = keep(run_[lane].v_scales);
-    });
-  }
+  /// First rows of K and of V of the runs that a thread copies from.
+  struct RunRows {
+    const std::uint8_t* of[at_least_one(kRuns)][2];
+  };
+
+  FP4PA_FN void prepare_runs();
+  FP4PA_FN void start_runs();
+  template <bool kFull>
+  FP4PA_FN void stage_runs(std::int32_t index, int slot);
+  FP4PA_FN void look_up_runs(std::int32_t index, PerLane<Pages>& pages);
+  template <bool kFull>
+  FP4PA_FN void locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows, PerLane<Scales>& scales);
+  template <bool kFull>
+  FP4PA_FN void copy_runs(std::int32_t index, const PerLane<RunRows>& rows, int slot);
+  [[nodiscard]] FP4PA_FN int run_key(Lane lane, int j) const;
+  [[nodiscard]] FP4PA_FN static std::int32_t page_of_row(const Pages& pages, int row, int i);
+  [[nodiscard]] FP4PA_FN bool exists(std::int32_t key) const { return key >= walk_.range.begin && key < walk_.range.end; }
 
   /// x, in a register from here on: a compiler would rather find it out again for every tile.
   template <class T>
@@ -438,179 +430,6 @@ class KeyStreamOf {
       return E::anew(x);
     } else {
       return x;
-    }
-  }
-
-  /// First key of the j-th run that this thread copies from, within a tile.
-  [[nodiscard]] FP4PA_FN int run_key(Lane lane, int j) const {
-    if constexpr (kRunRows <= kRunKeys) return j * kRunKeys;
-    return j * kRunRows + thread(lane) / kRunPitch / kRunKeys * kRunKeys;
-  }
-
-  FP4PA_FN void look_up_runs(std::int32_t index, PerLane<Pages>& pages) {
-    const std::int32_t begin = walk_.first + index * kTileKeys;
-    const std::int32_t last = walk_.range.end - 1;
-    exec_.each_lane([&](Lane lane) {
-      const auto page = [&](std::int32_t key) {
-        return exec_.template load_global<std::int32_t>(page_ids_ + ((key < last ? key : last) >> page_shift_));
-      };
-      FP4PA_UNROLL
-      for (int j = 0; j < kRuns; ++j) pages[lane].of_run[j] = page(begin + run_key(lane, j));
-      if constexpr (!kAllRuns) {
-        FP4PA_UNROLL
-        for (int i = 0; i < kOwned; ++i) pages[lane].of_key[i] = page(begin + i * kThreads + thread(lane));
-      }
-    });
-  }
-
-  /// Page of row `row` of a tile, the i-th that a thread owns.
-  [[nodiscard]] FP4PA_FN static std::int32_t page_of_row(const Pages& pages, int row, int i) {
-    if constexpr (!kAllRuns) return pages.of_key[i];
-    std::int32_t page = pages.of_run[0];
-    FP4PA_UNROLL
-    for (int j = 1; j < kRuns; ++j) page = row >= j * kRunKeys ? pages.of_run[j] : page;
-    return page;
-  }
-
-  /// from + page * page_stride + token * token_stride, for strides of less than 2^32.
-  [[nodiscard]] FP4PA_FN static const std::uint8_t* step_to(const std::uint8_t* from, std::int32_t page,
-                                                            std::int64_t page_stride, std::uint32_t token,
-                                                            std::int64_t token_stride) {
-    return steps(steps(from, static_cast<std::uint32_t>(page), page_stride), token, token_stride);
-  }
-  /// from + n * stride, where 64-bit arithmetic has an instruction for it.
-  [[nodiscard]] FP4PA_FN static const std::uint8_t* steps(const std::uint8_t* from, std::uint32_t n, std::int64_t stride) {
-    if constexpr (requires { E::add_product(from, n, n); }) {
-      return E::add_product(from, n, static_cast<std::uint32_t>(stride));
-    } else {
-      return from + std::uint64_t{n} * static_cast<std::uint32_t>(stride);
-    }
-  }
-
-  /// First rows of K and of V of the runs that a thread copies from.
-  struct RunRows {
-    const std::uint8_t* of[at_least_one(kRuns)][2];
-  };
-
-  /// The first tiles, all full: what they need is asked for at once, and not tile by tile.
-  FP4PA_FN void start_runs() {
-    PerLane<Pages> pages[kStages];
-    PerLane<Scales> scales[kStages];
-    FP4PA_UNROLL
-    for (int s = 0; s < kStages; ++s) look_up_runs(index_ + s * step(), pages[s]);
-    look_up_runs(index_ + kStages * step(), pages_);
-    FP4PA_UNROLL
-    for (int s = 0; s < kStages; ++s) {
-      PerLane<RunRows> rows;
-      locate_runs<true>(walk_.first + (index_ + s * step()) * kTileKeys, pages[s], rows, scales[s]);
-      copy_runs<true>(index_ + s * step(), rows, s);
-    }
-    FP4PA_UNROLL
-    for (int s = 0; s + 1 < kStages; ++s) store_scales(scales[s], s);
-    scales_ = scales[kStages - 1];
-    scales_slot_ = kStages - 1;
-  }
-
-  /// @tparam kFull  all keys of the tile exist; else rows and scales of the others become zeros
-  template <bool kFull>
-  FP4PA_FN void stage_runs(std::int32_t index, int slot) {
-    PerLane<RunRows> rows;
-    locate_runs<kFull>(walk_.first + index * kTileKeys, pages_, rows, scales_);
-    look_up_runs(index + step(), pages_);
-    if constexpr (kAhead == 0) team_barrier();  // else the products had one after the last of them read the slot
-    copy_runs<kFull>(index, rows, slot);
-  }
-
-  [[nodiscard]] FP4PA_FN bool exists(std::int32_t key) const { return key >= walk_.range.begin && key < walk_.range.end; }
-
-  /// Where the rows of a tile that begins at `begin` lie; its scales are asked for.
-  template <bool kFull>
-  FP4PA_FN void locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows, PerLane<Scales>& scales) {
-    const std::uint32_t mask = static_cast<std::uint32_t>(segment_.page_size - 1);
-    exec_.each_lane([&](Lane lane) {
-      const Pages& p = pages[lane];
-      Scales& loaded = scales[lane];
-      FP4PA_UNROLL
-      for (int j = 0; j < kRuns; ++j) {
-        const std::uint32_t token = static_cast<std::uint32_t>(begin + run_key(lane, j)) & mask;
-        rows[lane].of[j][0] = step_to(run_[lane].k, p.of_run[j], segment_.k.page_stride, token, segment_.k.token_stride);
-        rows[lane].of[j][1] = step_to(run_[lane].v, p.of_run[j], segment_.v.page_stride, token, segment_.v.token_stride);
-        if constexpr (kTokenWords > 0) {
-          const std::uint8_t* const from = step_to(run_[lane].v_scales, p.of_run[j], segment_.v.scale_page_stride,
-                                                   token >> segment_.v.scale_shift, segment_.v.scale_token_stride);
-          const bool there = kFull || begin + run_key(lane, j) < walk_.range.end;  // a row of scales is its run's alone
-          loaded.tokens[j] = there ? exec_.template load_global<std::uint32_t>(from) : 0;
-        }
-      }
-      FP4PA_UNROLL
-      for (int i = 0; i < kOwned; ++i) {
-        const int row = i * kThreads + thread(lane);
-        if (kOwned * kThreads > kTileKeys && row >= kTileKeys) continue;
-        const std::uint32_t token = static_cast<std::uint32_t>(begin + row) & mask;
-        const std::int32_t page = page_of_row(p, row, i);
-        if (!kFull && !exists(begin + row)) {
-          FP4PA_UNROLL
-          for (int w = 0; w < at_least_one(kKWords); ++w) loaded.k[i][w] = 0;
-          FP4PA_UNROLL
-          for (int w = 0; w < at_least_one(kVWords); ++w) loaded.v[i][w] = 0;
-          continue;
-        }
-        if constexpr (kKWords > 0) {
-          load_words<key_scale_bytes(kKKind, kConfig.head_dim)>(
-              step_to(run_[lane].k_scales, page, segment_.k.scale_page_stride, token, segment_.k.scale_token_stride),
-              loaded.k[i]);
-        }
-        if constexpr (kVWords > 0) {
-          load_words<key_scale_bytes(kVKind, kConfig.head_dim)>(
-              step_to(run_[lane].v_scales, page, segment_.v.scale_page_stride, token, segment_.v.scale_token_stride),
-              loaded.v[i]);
-        }
-      }
-    });
-  }
-
-  template <bool kFull>
-  FP4PA_FN void copy_runs(std::int32_t index, const PerLane<RunRows>& rows, int slot) {
-    exec_.each_lane([&](Lane lane) {
-      const std::int32_t first_key = walk_.first + index * kTileKeys + thread(lane) / kRunPitch;
-      const std::uint32_t to = slot_offset(slot) + thread(lane) * kChunkBytes;
-      FP4PA_UNROLL
-      for (int which = 0; which < 2; ++which) {
-        auto token_stride = static_cast<std::uint32_t>(which == 0 ? segment_.k.token_stride : segment_.v.token_stride);
-        int own = thread(lane);
-        if constexpr (kRunRows == 1) {  // else its multiples, and where a row is swizzled to, are kept from tile to tile
-          token_stride = static_cast<std::uint32_t>(anew(static_cast<int>(token_stride)));
-          own = anew(own);
-        }
-        FP4PA_UNROLL
-        for (int c = 0; c < kRunCopies; ++c) {
-          const int row = own / kRunPitch;
-          const int column = own % kRunPitch;
-          // Rows eight apart are swizzled alike.
-          const int chunks = kRunRows % 8 == 0 ? 0
-                                               : Shim::swizzle(c * kRunRows + row, column, kRunPitch) -
-                                                     Shim::swizzle(row, column, kRunPitch);
-          const int run = kRunRows > kRunKeys ? c : c * kRunRows / kRunKeys;
-          constexpr auto kOffset = [](int copy) { return static_cast<std::uint32_t>(copy * kRunRows % kRunKeys); };
-          const std::uint8_t* const first = rows[lane].of[run][which];
-          const std::uint8_t* const from = first + kOffset(c) * token_stride + chunks * kChunkBytes;
-          exec_.copy_async_16(lane, to + (which == 0 ? 0 : layout().v_codes) + c * kThreads * kChunkBytes, from,
-                              kFull || exists(first_key + c * kRunRows));
-        }
-      }
-    });
-    exec_.copy_commit();
-  }
-  /// A key's scales in loads as wide as their alignment, see scales_are_aligned.
-  template <int kBytes, int kWords>
-  FP4PA_FN void load_words(const std::uint8_t* from, std::uint32_t (&words)[kWords]) {
-    if constexpr (kBytes == 1) {
-      words[0] = exec_.template load_global<std::uint8_t>(from);
-    } else if constexpr (kBytes == 2) {
-      words[0] = exec_.template load_global<std::uint16_t>(from);
-    } else {
-      FP4PA_UNROLL
-      for (int w = 0; w < kWords; ++w) words[w] = exec_.template load_global<std::uint32_t>(from + 4 * w);
     }
   }
 
@@ -633,8 +452,7 @@ class KeyStreamOf {
 
   E& exec_;
   const Segment& segment_;
-  std::int32_t seq_;
-  std::int32_t head_;
+  const WorkItem& item_;
   int head_dim_;
   KvKind k_kind_;
   KvKind v_kind_;
@@ -645,7 +463,6 @@ class KeyStreamOf {
   std::int32_t index_;       // current tile
   float v_global_;
   int slot_ = 0;
-  int scales_slot_ = 0;      // of the tile that scales_ are of
   bool k_words_;
   bool v_words_;
   PerLane<Pages> pages_;     // of the next tile to stage
@@ -665,3 +482,5 @@ class KeyStreamOf {
 };
 
 }  // namespace fp4pa::core
+
+#include "core/simt/key_runs.hpp"

@@ -132,7 +132,8 @@ struct SharedLayout {
   if (in_scratch) s.address_bytes = kScratchBytes;
   s.stages = behind_query + (in_scratch ? 0 : s.address_bytes * teams);
   s.team_bytes = stage_bytes;
-  if (!divides_rows(c)) s.team_bytes = round_up_to(s.team_bytes > result_bytes(c, atom_queries) ? s.team_bytes : result_bytes(c, atom_queries), 128);
+  const int result = result_bytes(c, atom_queries);
+  if (!divides_rows(c)) s.team_bytes = round_up_to(s.team_bytes > result ? s.team_bytes : result, 128);
   s.bytes = s.stages + s.team_bytes * teams;
   return s;
 }

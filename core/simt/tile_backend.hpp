@@ -27,7 +27,8 @@ concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float 
   typename S::OutputAtom;
   requires rows_agree<typename S::ScoreAtom, typename S::OutputAtom>();
   typename S::QueryRegisters;  // a lane's share of the query, where it is kept in registers
-  { S::swizzle(i, i, i) } -> std::same_as<int>;       // where chunk i of a row lies; its own inverse, alike in rows 8 apart unless kSwizzlesFarRows
+  // Where chunk i of a row lies; its own inverse, alike in rows 8 apart unless the shim has kSwizzlesFarRows.
+  { S::swizzle(i, i, i) } -> std::same_as<int>;
   { S::token_of_slot(i) } -> std::same_as<int>;        // which key of a tile the product takes as its i-th, see token_order.hpp
   requires std::same_as<decltype(S::kTokenAlignment), const int>;  // tokens that must share a row of scales along tokens
   { S::exp2(x) } -> std::same_as<float>;
@@ -75,6 +76,10 @@ template <class Shim, std::int32_t S>
 struct StreamOf<Shim, S> {
   using type = typename Shim::TileStream;
 };
+
+/// Whether all tiles' outputs have one unit: V's multiplier times 2^kOnlyUnitLog2, which then nobody has to keep until the end.
+template <class Shim>
+inline constexpr bool kHasOnlyUnit = requires { Shim::kOnlyUnitLog2; };
 
 template <class Shim>
 class SimtTileBackend {
@@ -134,7 +139,7 @@ class SimtTileBackend {
 
   /// @param layout  shared_layout() of this launch; the same for all blocks
   FP4PA_FN SimtTileBackend(E& exec, const AttentionParams& params, const RowMap& rows, const SharedLayout& layout)
-      : exec_(exec), p_(params), num_rows_(rows.num_rows), layout_(layout) {}
+      : exec_(exec), p_(params), rows_(rows), layout_(layout) {}
 
   template <std::int32_t S>
   [[nodiscard]] FP4PA_FN Stream<S> open(const RowMap& rows, const WorkItem& item, KeyRange range) {
@@ -387,7 +392,19 @@ class SimtTileBackend {
   }
 
   // What a plain instance knows when it is compiled.
-  [[nodiscard]] FP4PA_FN int terms() const { return kPlain ? kConfig.terms : terms_; }
+  [[nodiscard]] FP4PA_FN int terms() const {
+    if constexpr (kPlain) return kConfig.terms;
+    if constexpr (kFixedKind) return terms_of(kConfig.k[0]);  // found again, and not kept
+    return terms_;
+  }
+  static constexpr bool kFixedKind = kSegments == 1 && !is_any(kConfig.k[0]);
+  [[nodiscard]] FP4PA_FN int terms_of(KvKind kind) const {
+    if constexpr (requires { Shim::query_terms(p_, kind); }) {
+      return Shim::query_terms(p_, kind);
+    } else {
+      return query_terms(p_.q.dtype, p_.rotation, Shim::query_form(kind).bf16);
+    }
+  }
   [[nodiscard]] FP4PA_FN Rotation rotation() const { return kPlain && kConfig.terms == 1 ? Rotation::kNone : p_.rotation; }
 
   template <std::int32_t S>
@@ -399,11 +416,7 @@ class SimtTileBackend {
     // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.
     const float sign = multiplier < 0.0f ? -1.0f : 1.0f;
     const float magnitude = multiplier * sign;
-    if constexpr (requires { Shim::query_terms(p_, kind); }) {
-      terms_ = Shim::query_terms(p_, kind);
-    } else {
-      terms_ = query_terms(p_.q.dtype, p_.rotation, form.bf16);
-    }
+    if constexpr (!kFixedKind) terms_ = terms_of(kind);
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
@@ -523,7 +536,9 @@ class SimtTileBackend {
           const int dim = 4 * (q * E::kLanes + lane.id);
           FP4PA_UNROLL
           for (int d = 0; d < 4; ++d) x[lane][i][q][d] = 0.0f;
-          if (exists && (kWholeQuads || dim < kConfig.head_dim)) load_query_quad<kPlain && kConfig.terms == 1>(exec_, p_.q, aligned, at + dim, x[lane][i][q]);
+          if (exists && (kWholeQuads || dim < kConfig.head_dim)) {
+            load_query_quad<kPlain && kConfig.terms == 1>(exec_, p_.q, aligned, at + dim, x[lane][i][q]);
+          }
         }
       }
     });
@@ -584,7 +599,7 @@ class SimtTileBackend {
 
   E& exec_;
   const AttentionParams& p_;
-  std::int32_t num_rows_;
+  const RowMap& rows_;
   const SharedLayout& layout_;
   RowVector factor_;  // see factors()
   PerLane<typename Shim::QueryRegisters> query_;  // its first term

@@ -8,6 +8,7 @@
 
 #include "reference/call.hpp"
 #include "reference/metrics.hpp"
+#include "tests/cache/random.hpp"
 
 namespace scene {
 namespace {
@@ -237,6 +238,22 @@ std::uint8_t* Scene::scales(bool value, std::int32_t sequence, std::int32_t toke
   return static_cast<std::uint8_t*>(t.scales) + place.page * t.scale_page_stride_bytes +
          place.row / kv_token_group(t.format, t.scale_axis) * t.scale_token_stride_bytes +
          head * t.scale_head_stride_bytes;
+}
+
+void Scene::fill_scales(bool value, int low, int high, std::uint64_t seed) {
+  test::Random random(seed);
+  const KvTensorDesc& t = value ? config.cache.v : config.cache.k;
+  const auto bytes = kv_scale_bytes(t.format, t.scale_axis, config.cache.head_dim);
+  const auto group = kv_token_group(t.format, t.scale_axis);
+  for (std::int32_t b = 0; b < args.batch; ++b) {
+    for (std::int32_t token = 0; token < seq_lens[static_cast<std::size_t>(b)]; token += group) {
+      for (std::int32_t head = 0; head < spec.kv_heads; ++head) {
+        for (std::int64_t i = 0; i < bytes; ++i) {
+          scales(value, b, token, head)[i] = static_cast<std::uint8_t>(low + random.below(high - low + 1));
+        }
+      }
+    }
+  }
 }
 
 bool detail_has(std::initializer_list<const char*> pieces) {

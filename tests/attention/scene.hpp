@@ -65,6 +65,8 @@ class Scene {
   /// Where a token's codes and scales lie. `value`: of V, else of K.
   [[nodiscard]] std::uint8_t* codes(bool value, std::int32_t sequence, std::int32_t token, std::int32_t head);
   [[nodiscard]] std::uint8_t* scales(bool value, std::int32_t sequence, std::int32_t token, std::int32_t head);
+  /// Gives every scale of K or V a byte from [low, high].
+  void fill_scales(bool value, int low, int high, std::uint64_t seed);
 
   Spec spec;
   fp4pa::AttentionConfig config;

@@ -135,6 +135,24 @@ struct Mxfp8Data {
       scales.data()[i] = static_cast<std::uint8_t>(127 + low + random.below(high - low + 1));
     }
   }
+  /// Values that E4M3 holds without a scale as well, multiples of 2^-4 up to 8: codes of eighths up to 1, scales from 2^-1 to 2^2.
+  void fill_exact(test::Random& random) {
+    for (std::size_t i = 0; i < elements; ++i) {
+      codes.data()[i] = core::E4M3::encode(static_cast<float>((random.below(17) - 8) * 0.125));
+    }
+    for (std::size_t i = 0; i < elements / 32; ++i) scales.data()[i] = static_cast<std::uint8_t>(126 + random.below(4));
+  }
+  /// The same values under scales of 1; returns how many are not the same.
+  [[nodiscard]] std::int64_t fold_scales() {
+    std::int64_t inexact = 0;
+    for (std::size_t i = 0; i < elements; ++i) {
+      const double before = value(i);
+      codes.data()[i] = core::E4M3::encode(static_cast<float>(before));
+      inexact += reference::decode_e4m3(codes.data()[i]) != before;
+    }
+    set_scales(0);
+    return inexact;
+  }
   void set_scales(int log2) { std::memset(scales.data(), 127 + log2, elements / 32); }
   [[nodiscard]] double value(std::size_t i) const {
     return reference::decode_e4m3(codes.data()[i]) * reference::decode_e8m0(scales.data()[i / 32]);

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "tests/attention/scene.hpp"
-#include "tests/cache/random.hpp"
 #include "tests/emulator/gfx950_instances.hpp"
 
 namespace {
@@ -74,22 +73,6 @@ void check(scene::Scene& s, const Path& path, Worst& worst) {
   worst.lse = std::max(worst.lse, error.lse);
 }
 
-/// Gives every scale of K or V a byte from [low, high].
-void set_scales(scene::Scene& s, bool value, int low, int high) {
-  test::Random random(11);
-  const KvTensorDesc& t = value ? s.config.cache.v : s.config.cache.k;
-  const auto bytes = kv_scale_bytes(t.format, t.scale_axis, s.config.cache.head_dim);
-  const auto group = kv_token_group(t.format, t.scale_axis);
-  for (std::int32_t b = 0; b < s.args.batch; ++b) {
-    for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; token += group) {
-      for (std::int32_t head = 0; head < s.spec.kv_heads; ++head) {
-        for (std::int64_t i = 0; i < bytes; ++i) {
-          s.scales(value, b, token, head)[i] = static_cast<std::uint8_t>(low + random.below(high - low + 1));
-        }
-      }
-    }
-  }
-}
 float* query(scene::Scene& s) { return reinterpret_cast<float*>(s.q.data()); }
 
 template <class F>
@@ -112,7 +95,7 @@ TEST_CASE("gfx950, gfx942: scales far apart") {
     const auto s = scene_of(axis);
     for (const auto& [low, high] : {std::pair{127, 127}, {10, 30}, {220, 230}, {60, 200}}) {
       CAPTURE(low);
-      set_scales(*s, true, low, high);
+      s->fill_scales(true, low, high, 11);
       check(*s, path, worst);
     }
   });
@@ -120,7 +103,7 @@ TEST_CASE("gfx950, gfx942: scales far apart") {
     const auto s = scene_of(axis);
     for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}}) {
       CAPTURE(low);
-      set_scales(*s, false, low, high);
+      s->fill_scales(false, low, high, 11);
       check(*s, path, worst);
     }
   });

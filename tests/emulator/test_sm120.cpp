@@ -57,23 +57,6 @@ std::unique_ptr<scene::Scene> native_scene(DType q = DType::kBF16, std::int32_t 
   return s;
 }
 
-/// Gives every scale of K or V a byte from [low, high].
-void set_scales(scene::Scene& s, bool value, int low, int high, std::uint64_t seed) {
-  test::Random random(seed);
-  const KvTensorDesc& t = value ? s.config.cache.v : s.config.cache.k;
-  const auto bytes = kv_scale_bytes(t.format, t.scale_axis, s.config.cache.head_dim);
-  const auto group = kv_token_group(t.format, t.scale_axis);
-  for (std::int32_t b = 0; b < s.args.batch; ++b) {
-    for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; token += group) {
-      for (std::int32_t head = 0; head < s.spec.kv_heads; ++head) {
-        for (std::int64_t i = 0; i < bytes; ++i) {
-          s.scales(value, b, token, head)[i] = static_cast<std::uint8_t>(low + random.below(high - low + 1));
-        }
-      }
-    }
-  }
-}
-
 /// @param steep  LSE to 1e-3 of its size and not absolutely: three terms of an f32 query leave 2^-14 of a logit
 void check(scene::Scene& s, double o_bound, bool steep = false) {
   s.reset_outputs();
@@ -203,13 +186,13 @@ TEST_CASE("SM120: scales from one end of E8M0 to the other") {
   const auto s = native_scene(DType::kF32);
   for (const auto& [low, high] : {std::pair{127, 127}, {10, 30}, {230, 240}, {60, 200}, {1, 240}}) {
     CAPTURE(low);
-    set_scales(*s, true, low, high, 12);
+    s->fill_scales(true, low, high, 12);
     check(*s, 2e-3);
   }
-  set_scales(*s, true, 120, 134, 12);
+  s->fill_scales(true, 120, 134, 12);
   for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}}) {
     CAPTURE(low);
-    set_scales(*s, false, low, high, 13);
+    s->fill_scales(false, low, high, 13);
     check(*s, 2e-3);
   }
 }
@@ -219,7 +202,7 @@ TEST_CASE("SM120: scales from one end of UE4M3 to the other") {
   const auto s = native_scene(DType::kF32, 128, KvFormat::kNvfp4);
   for (const auto& [low, high] : {std::pair{0x38, 0x38}, {1, 7}, {0x70, 0x7e}, {0, 0x7e}}) {
     CAPTURE(low);
-    set_scales(*s, true, low, high, 12);
+    s->fill_scales(true, low, high, 12);
     check(*s, 2e-3);
   }
 }

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "tests/attention/scene.hpp"
-#include "tests/cache/random.hpp"
 #include "tests/gpu/backend_name.hpp"
 #include "tests/gpu/bounds.hpp"
 
@@ -26,23 +25,6 @@ std::unique_ptr<scene::Scene> scene_of(KvFormat format, std::int32_t head_dim, V
   auto s = std::make_unique<scene::Scene>(spec);
   s->config.backend = gpu_test::kBackendName;
   return s;
-}
-
-/// Gives every scale of K or V a byte from [low, high].
-void set_scales(scene::Scene& s, bool value, int low, int high, std::uint64_t seed) {
-  test::Random random(seed);
-  const KvTensorDesc& t = value ? s.config.cache.v : s.config.cache.k;
-  const auto bytes = kv_scale_bytes(t.format, t.scale_axis, s.config.cache.head_dim);
-  const auto group = kv_token_group(t.format, t.scale_axis);
-  for (std::int32_t b = 0; b < s.args.batch; ++b) {
-    for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; token += group) {
-      for (std::int32_t head = 0; head < s.spec.kv_heads; ++head) {
-        for (std::int64_t i = 0; i < bytes; ++i) {
-          s.scales(value, b, token, head)[i] = static_cast<std::uint8_t>(low + random.below(high - low + 1));
-        }
-      }
-    }
-  }
 }
 
 void check(scene::Scene& s, double bound) {
@@ -69,7 +51,7 @@ TEST_CASE("V scales from one end of E8M0 to the other") {
       for (const auto& [low, high] : {std::pair{127, 127}, {2, 6}, {240, 246}, {100, 180}, {1, 240}, {20, 60}}) {
         CAPTURE(low);
         CAPTURE(high);
-        set_scales(*s, true, low, high, 11);
+        s->fill_scales(true, low, high, 11);
         check(*s, 8e-3);
       }
       for (std::int32_t t = 0; t < s->seq_lens[0]; ++t) {
@@ -87,7 +69,7 @@ TEST_CASE("V scales along tokens, far apart") {
   const auto s = scene_of(KvFormat::kMxfp4, 128, VScaleAxis::kTokens);
   for (const auto& [low, high] : {std::pair{127, 127}, {10, 30}, {230, 240}, {60, 200}}) {
     CAPTURE(low);
-    set_scales(*s, true, low, high, 12);
+    s->fill_scales(true, low, high, 12);
     check(*s, 2e-3);
   }
 }
@@ -97,7 +79,7 @@ TEST_CASE("K scales far apart") {
     const auto s = scene_of(format, 128);
     for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}}) {
       CAPTURE(low);
-      set_scales(*s, false, low, high, 13);
+      s->fill_scales(false, low, high, 13);
       check(*s, 8e-3);
     }
   }
@@ -105,11 +87,11 @@ TEST_CASE("K scales far apart") {
 
 TEST_CASE("every E4M3 scale of NVFP4") {
   const auto s = scene_of(KvFormat::kNvfp4, 128);
-  set_scales(*s, true, 0, 0x7e, 14);
+  s->fill_scales(true, 0, 0x7e, 14);
   check(*s, 2e-3);
-  set_scales(*s, false, 0, 0x40, 15);
+  s->fill_scales(false, 0, 0x40, 15);
   check(*s, 2e-3);
-  set_scales(*s, true, 1, 7, 16);  // subnormal
+  s->fill_scales(true, 1, 7, 16);  // subnormal
   check(*s, 2e-3);
 }
 

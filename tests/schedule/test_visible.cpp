@@ -101,7 +101,7 @@ TEST_CASE("RowMap: packed rows count heads fastest, and RowMask sees what the de
   }
 }
 
-TEST_CASE("all_visible is true only for ranges that every row sees whole, and for all of those") {
+TEST_CASE("all_see contains those ranges, and only those, that every row sees whole") {
   int visible = 0, hidden = 0;
   for (std::uint64_t seed = 1000; seed < 1120; ++seed) {
     Work w = draw(seed);
@@ -140,7 +140,7 @@ TEST_CASE("all_visible is true only for ranges that every row sees whole, and fo
           }
         }
         INFO("seed ", seed, " sequence ", unit.seq, " block ", unit.block, " keys ", begin, " to ", end);
-        const bool got = all_visible(p, rows, begin, end);
+        const bool got = rows.all_see.contains({begin, end});
         if (tree.empty() || clear_of_tree) {
           CHECK(got == every);
         } else if (got) {
