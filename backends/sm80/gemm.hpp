@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/sm80/convert.hpp"
 #include "backends/sm80/exec.hpp"
@@ -53,12 +54,12 @@ class GemmBlock {
     // W does not depend on the kernel that prepares X, and need not wait for it.
 #pragma unroll 1
     for (int s = 0; s < kRing - 1; ++s) {
-      if (first + s < last) fetch_weight(walk, s * kStageBytes);
+      if (first + s < last) fetch_weight(walk, first + s, s * kStageBytes);
     }
     wait_for_previous_kernel();
 #pragma unroll 1
     for (int s = 0; s < kRing - 1; ++s) {
-      if (first + s < last) fetch_x(walk, s * kStageBytes);
+      if (first + s < last) fetch_x(walk, first + s, s * kStageBytes);
       exec_.copy_commit();
     }
 #pragma unroll
@@ -72,8 +73,8 @@ class GemmBlock {
       exec_.template copy_wait<kRing - 2>();
       __syncthreads();
       if (s + kRing - 1 < last) {
-        fetch_weight(walk, next_ring);
-        fetch_x(walk, next_ring);
+        fetch_weight(walk, s + kRing - 1, next_ring);
+        fetch_x(walk, s + kRing - 1, next_ring);
       }
       exec_.copy_commit();
       if (!idle) multiply_stage(ring);
@@ -95,7 +96,36 @@ class GemmBlock {
   static_assert(kStageBytes % 256 == 0 && kCodes % 256 == 0, "exclusive ors of offsets stay within rows");
   /// With few rows of X, MXFP4's scales are multiplied into sums for less than into codes.
   static constexpr bool kAlwaysSums = !kNvfp4 && kXTiles <= 2;
+  /// With 64 rows of X the sums are half of a thread's registers: what a few instructions make again is not kept.
+  static constexpr bool kTight = kXTiles > 4;
+  /// A byte e in both halves, times 2^10, less this is the f16 2^(e - 127 + 11) in both, for codes at 2^-14.
+  static constexpr std::uint32_t kE8m0Zero = (101u << 10) * 0x10001u;
   static constexpr float kUnit = kNvfp4 || kAlwaysSums ? 16384.0f : 8.0f;  // what undoes the operands' powers of two
+
+  /// The thread's number. If kTight nothing that depends on it was computed before, and divisions have no sign to regard.
+  __device__ __forceinline__ auto own_thread() const {
+    if constexpr (kTight) {
+      return static_cast<std::uint32_t>(WarpExec::anew(thread_));
+    } else {
+      return thread_;
+    }
+  }
+  /// After the loop: if kTight from where threadIdx.x and blockIdx.z come from, so that no register keeps them until then.
+  __device__ __forceinline__ int last_thread() const {
+    if constexpr (!kTight) return thread_;
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+  }
+  __device__ __forceinline__ auto last_batch() const {
+    if constexpr (kTight) {
+      int z;
+      asm volatile("mov.u32 %0, %%ctaid.z;" : "=r"(z));
+      return z;
+    } else {
+      return batch_;
+    }
+  }
 
   __device__ __forceinline__ static void wait_for_previous_kernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -125,12 +155,14 @@ class GemmBlock {
     }
   }
 
-  /// A thread's place in W, its scales and X, which walks along K with the stages.
+  using Bytes = std::conditional_t<kTight, std::int32_t, std::int64_t>;  // a row of codes has less than 2^30
+  /// A thread's place in W, its scales and X, which walks along K with the stages. If kTight what is left is counted anew in
+  /// each.
   struct Walk {
     const std::uint8_t* codes;
     const std::uint8_t* scales;
     const std::uint16_t* x;
-    std::int64_t code_bytes;  // left in the row
+    Bytes code_bytes;  // left in the row
     std::int32_t scales_left, columns_left;
     std::int32_t rows_left;    // of W from the thread's first on
     std::int32_t before;       // bytes of a linear scale row's first word that are its neighbour's
@@ -138,7 +170,7 @@ class GemmBlock {
 
   __device__ __forceinline__ Walk walk_from(int stage) const {
     Walk w;
-    w.code_bytes = p_.row_bytes - std::int64_t{stage} * kCodeBytes - thread_ % 4 * 16;
+    w.code_bytes = static_cast<Bytes>(p_.row_bytes) - Bytes{stage} * kCodeBytes - thread_ % 4 * 16;
     w.codes = codes_ + std::int64_t{first_row_ + thread_ / 4 + 1} * p_.row_bytes - w.code_bytes;
     w.rows_left = p_.n - first_row_ - thread_ / 4;
     const int row = first_row_ + thread_;
@@ -156,9 +188,18 @@ class GemmBlock {
 
   /// A thread's chunks of W: one of four in a row, of every kRowsApart-th row; then the scales of a row. Codes past K multiply
   /// zeros of X, so that it does not matter what they are.
-  __device__ __forceinline__ void fetch_weight(Walk& w, std::uint32_t ring) const {
+  __device__ __forceinline__ void fetch_weight(Walk& w, int stage, std::uint32_t ring) const {
     constexpr int kRowsApart = kThreads / 4;
-    const std::uint32_t to = ring + code_offset(thread_ / 4, thread_ % 4);
+    const auto thread = own_thread();
+    const int row = static_cast<int>(thread / 4);
+    const int chunk = static_cast<int>(thread % 4);
+    const int scale_row = static_cast<int>(thread);
+    const std::uint32_t to = ring + code_offset(row, chunk);
+    if constexpr (kTight) {
+      w.code_bytes = static_cast<Bytes>(p_.row_bytes) - stage * kCodeBytes - chunk * 16;
+      w.rows_left = p_.n - first_row_ - row;
+      w.scales_left = first_row_ + scale_row < p_.n ? p_.groups + w.before - stage * kScaleBytes : 0;
+    }
     if (!kNvfp4 || p_.row_bytes % 16 == 0) {
       const int bytes = w.code_bytes > 0 ? 16 : 0;
 #pragma unroll
@@ -169,9 +210,10 @@ class GemmBlock {
       // NVFP4 rows that end in half a chunk, so that every second one starts with one.
 #pragma unroll 1
       for (int i = 0; i < 2 * kRows / kRowsApart; ++i) {
-        const int row = i / 2 * kRowsApart;
+        const int below = i / 2 * kRowsApart;
         const int half = 8 * (i % 2);
-        copy<8>(to + row * kCodeBytes + half, w.codes + row * p_.row_bytes + half, row < w.rows_left && w.code_bytes > half ? 8 : 0);
+        const bool there = below < w.rows_left && w.code_bytes > half;
+        copy<8>(to + below * kCodeBytes + half, w.codes + below * p_.row_bytes + half, there ? 8 : 0);
       }
     }
     w.codes += kCodeBytes;
@@ -180,7 +222,7 @@ class GemmBlock {
     // Zeros past the last scale. A linear row that starts between words brings its neighbours' bytes along, to be shifted out
     // by scale_word.
     const int step = p_.scale_layout == ScaleLayout::kBlocked ? 512 : 4;
-    const std::uint32_t scales = ring + scale_offset(thread_);
+    const std::uint32_t scales = ring + scale_offset(scale_row);
 #pragma unroll
     for (int word = 0; word < kScaleBytes / 4; ++word) {
       copy_scales(scales + 4 * word, w.scales + word * step, w.scales_left - 4 * word);
@@ -194,14 +236,25 @@ class GemmBlock {
   __device__ __forceinline__ void copy_scales(std::uint32_t to, const std::uint8_t* from, int left) const {
     if (left <= 0 || left >= 4) return copy<4>(to, from, left > 0 ? 4 : 0);
     std::uint32_t word = 0;
-    for (int i = 0; i < left; ++i) word |= std::uint32_t{from[i]} << (8 * i);
+    for (int i = 0; i < left; ++i) word |= scale_byte(from + i) << (8 * i);
     exec_.store_shared(lane_, to, word);
   }
 
-  __device__ __forceinline__ void fetch_x(Walk& w, std::uint32_t ring) const {
+  __device__ __forceinline__ static std::uint32_t scale_byte(const std::uint8_t* from) {
+    if constexpr (!kTight) return *from;
+    // From the address that cp.async takes: for a load of its own the compiler walks along K with a second pointer.
+    std::uint32_t byte;
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(byte) : "l"(from));
+    return byte;
+  }
+
+  __device__ __forceinline__ void fetch_x(Walk& w, int stage, std::uint32_t ring) const {
     constexpr int kRowsApart = kThreads / 16;
-    const int row = thread_ / 16;
-    const std::uint32_t to = ring + x_offset(row, thread_ % 16);
+    const auto thread = own_thread();
+    const int row = static_cast<int>(thread / 16);
+    const int chunk = static_cast<int>(thread % 16);
+    const std::uint32_t to = ring + x_offset(row, chunk);
+    if constexpr (kTight) w.columns_left = p_.x_cols - stage * kGemmStage - chunk * 8;
     const int left = w.columns_left > 0 ? p_.m - first_x_ - row : 0;
 #pragma unroll
     for (int i = 0; i < kXTiles * 8 / kRowsApart; ++i) {
@@ -214,20 +267,6 @@ class GemmBlock {
   /// Bytes between a word's start and that of a row's linear scales.
   __device__ __forceinline__ int misalignment(int row) const {
     return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) + static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
-  }
-
-  __device__ __forceinline__ void fetch_x(int stage, std::uint32_t ring) const {
-    constexpr int kRowsApart = kThreads / 16;
-    const int row = thread_ / 16;
-    const int chunk = thread_ % 16;
-    const int column = stage * kGemmStage + chunk * 8;
-    const std::uint16_t* const from = p_.x + (batch_ * p_.m + first_x_ + row) * p_.x_row + column;
-    const std::uint32_t to = ring + x_offset(row, chunk);
-    const int left = column < p_.x_cols ? p_.m - first_x_ - row : 0;
-#pragma unroll
-    for (int i = 0; i < kXTiles * 8 / kRowsApart; ++i) {
-      copy<16>(to + i * kRowsApart * kGemmStage * 2, from + i * kRowsApart * p_.x_row, i * kRowsApart < left ? 16 : 0);
-    }
   }
 
   __device__ __forceinline__ int row_shift(int row) const {
@@ -274,11 +313,19 @@ class GemmBlock {
     const std::uint32_t codes = ring + code_offset(warp_row + lane_.id, 0);
     const std::uint32_t columns = ring + x_offset(g, t);
     const int shift = row_shift(warp_row + g);  // of its rows 8, 16 and 24 further too
-    std::uint32_t scale[4][2];                  // of rows g + 8 o: for sums as they are, else f16 of chunks 0 2 and 1 3
+    // MXFP4's scales one by one where they are needed, if registers are few; else those of the stage at once.
+    constexpr bool kOneByOne = !kNvfp4 && !kAlwaysSums && (kTight || kScaleSums);
+    const std::uint32_t first_scale = ring + scale_offset(warp_row + g) + shift / 8;
+    const auto one_scale = [&](int o, int chunk) -> std::uint32_t {
+      return exec_.template load_shared<std::uint8_t>(lane_, first_scale + 8 * o * gemm_scale_pitch(kNvfp4) + chunk);
+    };
+    std::uint32_t scale[4][2];  // of rows g + 8 o: for sums as they are, else f16 of chunks 0 2 and 1 3
+    if constexpr (!kOneByOne) {
 #pragma unroll
-    for (int o = 0; o < 4; ++o) load_scales<kScaleSums>(ring, warp_row + 8 * o + g, shift, t, scale[o]);
+      for (int o = 0; o < 4; ++o) load_scales<kScaleSums>(ring, warp_row + 8 * o + g, shift, t, scale[o]);
+    }
     // Registers: unrolled only where the sums leave some.
-#pragma unroll(kXTiles > 4 ? 1 : 4)
+#pragma unroll(kTight || (kScaleSums && !kAlwaysSums) ? 1 : 4)
     for (int chunk = 0; chunk < 4; ++chunk) {
       WarpExec::PerLane<std::uint32_t[4]> words;
       exec_.template load_matrix<false>(
@@ -289,7 +336,9 @@ class GemmBlock {
       for (int o = 0; o < 4; ++o) {
         e2m1_to_f16(words.value[o], pair[o]);
         if constexpr (!kScaleSums) {
-          const std::uint32_t factor = __byte_perm(chunk % 2 == 0 ? scale[o][0] : scale[o][1], 0, chunk < 2 ? 0x1010 : 0x3232);
+          const std::uint32_t factor =
+              kOneByOne ? one_scale(o, chunk) * (0x10001u << 10) - kE8m0Zero
+                        : __byte_perm(chunk % 2 == 0 ? scale[o][0] : scale[o][1], 0, chunk < 2 ? 0x1010 : 0x3232);
 #pragma unroll
           for (int i = 0; i < 4; ++i) pair[o][i] = multiply_f16(pair[o][i], factor);
         }
@@ -297,42 +346,52 @@ class GemmBlock {
       float sf[4];
       if constexpr (kScaleSums) {
 #pragma unroll
-        for (int o = 0; o < 4; ++o) sf[o] = e8m0_exact(scale[o][0], chunk);
+        for (int o = 0; o < 4; ++o) sf[o] = kOneByOne ? e8m0_exact(one_scale(o, chunk), 0) : e8m0_exact(scale[o][0], chunk);
       }
       // Instructions on the same sums stand as far apart as registers allow.
-      constexpr int kPairOf = kXTiles > 1 ? 2 : 1;
+      constexpr int kPairOf = kXTiles == 1 || (kScaleSums && kTight) ? 1 : 2;
+      const auto add_products = [&](int from, int to) {
 #pragma unroll
-      for (int first = 0; first < kXTiles; first += kPairOf) {
-        std::uint32_t x[kPairOf][4];
-        float part[2][kPairOf][4];
+        for (int first = from; first < to; first += kPairOf) {
+          std::uint32_t x[kPairOf][4];
+          float part[2][kPairOf][4];
 #pragma unroll
-        for (int nt = 0; nt < kPairOf; ++nt) {
-          load_x((columns ^ static_cast<std::uint32_t>(64 * chunk)) + (first + nt) * 8 * kGemmStage * 2, x[nt]);
+          for (int nt = 0; nt < kPairOf; ++nt) {
+            load_x((columns ^ static_cast<std::uint32_t>(64 * chunk)) + (first + nt) * 8 * kGemmStage * 2, x[nt]);
 #pragma unroll
-          for (int i = 0; i < 8; ++i) part[i / 4][nt][i % 4] = 0.0f;
-        }
+            for (int i = 0; i < 8; ++i) part[i / 4][nt][i % 4] = 0.0f;
+          }
 #pragma unroll
-        for (int i = 0; i < 4 * kPairOf; ++i) {
-          const int step = i / (2 * kPairOf);
-          const int nt = i / 2 % kPairOf;
-          const int half = i % 2;
-          float(&sum)[4] = kScaleSums ? part[half][nt] : sums_[half][first + nt];
-          const std::uint32_t a[4] = {pair[2 * half][2 * step], pair[2 * half + 1][2 * step], pair[2 * half][2 * step + 1],
-                                      pair[2 * half + 1][2 * step + 1]};
-          const std::uint32_t b[2] = {x[nt][2 * step], x[nt][2 * step + 1]};
-          MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
-        }
-        if constexpr (kScaleSums) {
+          for (int i = 0; i < 4 * kPairOf; ++i) {
+            const int step = i / (2 * kPairOf);
+            const int nt = i / 2 % kPairOf;
+            const int half = i % 2;
+            float(&sum)[4] = kScaleSums ? part[half][nt] : sums_[half][first + nt];
+            const std::uint32_t a[4] = {pair[2 * half][2 * step], pair[2 * half + 1][2 * step], pair[2 * half][2 * step + 1],
+                                        pair[2 * half + 1][2 * step + 1]};
+            const std::uint32_t b[2] = {x[nt][2 * step], x[nt][2 * step + 1]};
+            MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
+          }
+          if constexpr (kScaleSums) {
 #pragma unroll
-          for (int i = 0; i < 8 * kPairOf; ++i) {
-            const int half = i / (4 * kPairOf);
-            const int nt = i / 4 % kPairOf;
-            const int v = i % 4;
-            // Where both ways meet, 2^11 takes codes decoded at 2^-14 to the other's unit.
-            const float p = kAlwaysSums ? part[half][nt][v] : part[half][nt][v] * 2048.0f;
-            sums_[half][first + nt][v] = fmaf(sf[2 * half + v / 2], p, sums_[half][first + nt][v]);
+            for (int i = 0; i < 8 * kPairOf; ++i) {
+              const int half = i / (4 * kPairOf);
+              const int nt = i / 4 % kPairOf;
+              const int v = i % 4;
+              // Where both ways meet, 2^11 takes codes decoded at 2^-14 to the other's unit.
+              const float p = kAlwaysSums ? part[half][nt][v] : part[half][nt][v] * 2048.0f;
+              sums_[half][first + nt][v] = fmaf(sf[2 * half + v / 2], p, sums_[half][first + nt][v]);
+            }
           }
         }
+      };
+      if constexpr (kTight) {
+        // X may end with the first half. The branch also keeps loads of the second half from being issued ahead of all products,
+        // for which the registers do not suffice.
+        add_products(0, kXTiles / 2);
+        if (p_.m - first_x_ > kXTiles / 2 * 8) add_products(kXTiles / 2, kXTiles);
+      } else {
+        add_products(0, kXTiles);
       }
     }
   }
@@ -351,9 +410,8 @@ class GemmBlock {
       out[1] = 0;
     } else {
       const std::uint32_t four = scale_word(ring, row, 0, shift);
-      // 2^(e - 127 + 11) in f16, on codes at 2^-14.
-      out[0] = ((four & 0x00ff00ffu) << 10) - (101u << 10) * 0x10001u;
-      out[1] = (((four >> 8) & 0x00ff00ffu) << 10) - (101u << 10) * 0x10001u;
+      out[0] = ((four & 0x00ff00ffu) << 10) - kE8m0Zero;
+      out[1] = (((four >> 8) & 0x00ff00ffu) << 10) - kE8m0Zero;
     }
   }
 
@@ -377,23 +435,27 @@ class GemmBlock {
     exec_.template copy_wait<0>();
     __syncthreads();
     auto* const mine = reinterpret_cast<float*>(shared_);
-    const int g = lane_.id / 4;
-    const int t = lane_.id % 4;
+    const int thread = last_thread();
+    const auto batch = last_batch();
+    const int lane = kTight ? thread % 32 : lane_.id;
+    const int warp = kTight ? thread / 32 : exec_.warp();
+    const int g = lane / 4;
+    const int t = lane % 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int nt = 0; nt < kXTiles; ++nt) {
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          const int row = exec_.warp() * 32 + 16 * half + g + 8 * (v / 2);
+          const int row = warp * 32 + 16 * half + g + 8 * (v / 2);
           mine[(nt * 8 + 2 * t + v % 2) * kSumPitch + row] = sums_[half][nt][v];
         }
       }
     }
     cluster_barrier();
-    const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
-    const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
-    const int row = first_row_ + thread_;
+    const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch] : p_.w_global;
+    const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch] : 1.0f;
+    const int row = first_row_ + thread;
     float bias = 0.0f;
     if (p_.bias != nullptr && row < p_.n) {
       core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, row), p_.bias_dtype, 1, &bias);
@@ -402,12 +464,12 @@ class GemmBlock {
     for (int i = rank_; i < 8 * kXTiles && first_x_ + i < p_.m; i += p_.splits) {
       float part[kGemmMaxSplits];  // all on their way before the first is needed
 #pragma unroll
-      for (int r = 0; r < kGemmMaxSplits; ++r) part[r] = r < p_.splits ? sum_of(r, i * kSumPitch + thread_) : 0.0f;
+      for (int r = 0; r < kGemmMaxSplits; ++r) part[r] = r < p_.splits ? sum_of(r, i * kSumPitch + thread) : 0.0f;
       float sum = part[0];
 #pragma unroll
       for (int r = 1; r < kGemmMaxSplits; ++r) sum += part[r];
       if (row >= p_.n) continue;
-      const std::int64_t x_row = batch_ * p_.m + first_x_ + i;
+      const std::int64_t x_row = std::int64_t{batch} * p_.m + first_x_ + i;
       const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
       const float value = sum * kUnit * inverse * w_global * x_global + bias;
       core::store_plain_row(&value, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, x_row * p_.n + row));
