@@ -14,6 +14,9 @@
 /// The head of a kernel with blocks of `threads` threads and one argument, by value.
 #define FP4PA_KERNEL(name, threads, ...) \
   __global__ void __launch_bounds__(threads) name(const __grid_constant__ __VA_ARGS__)
+/// The same for a kernel of one block, which has a multiprocessor's registers to itself.
+#define FP4PA_KERNEL_OF_ONE_BLOCK(name, threads, ...) \
+  __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ __VA_ARGS__)
 
 namespace fp4pa::cuda {
 

@@ -29,6 +29,7 @@
 /// The head of a kernel with blocks of `threads` threads and one argument, by value.
 #define FP4PA_KERNEL(name, threads, ...) \
   __attribute__((global, visibility("hidden"), amdgpu_flat_work_group_size(threads, threads))) void name(const __VA_ARGS__)
+#define FP4PA_KERNEL_OF_ONE_BLOCK FP4PA_KERNEL
 
 namespace fp4pa::hip {
 

@@ -13,7 +13,7 @@ constexpr int kSummingThreads = 512;
 /// One block. Where there are fewer sequences than summing threads, several threads share the row blocks of each: one long prompt
 /// has hundreds. Else a thread sums a run of sequences. The block scans the sums, and prefixes are written by the first thread of a
 /// sequence, or of a run. Then half of the threads find the workers' starts, and the other half the notes.
-FP4PA_KERNEL(schedule, kScheduleThreads, core::WorkList list) {
+FP4PA_KERNEL_OF_ONE_BLOCK(schedule, kScheduleThreads, core::WorkList list) {
   FP4PA_SHARED core::SequenceCost sums[kSummingThreads];
   FP4PA_SHARED std::int64_t costs[kSummingThreads + 1];
   allow_dependents();

@@ -24,6 +24,7 @@
 #define FP4PA_OWN_ARRAY(type, name, n, threads) type name[n]
 #define FP4PA_DYNAMIC_SHARED(type, name) type* const name = reinterpret_cast<type*>(dynamic_shared.data())
 #define FP4PA_KERNEL(name, threads, ...) void name(const __VA_ARGS__)
+#define FP4PA_KERNEL_OF_ONE_BLOCK FP4PA_KERNEL
 
 namespace fp4pa::FP4PA_GPU {
 
