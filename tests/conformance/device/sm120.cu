@@ -7,6 +7,7 @@
 #include "backends/sm120/mma.hpp"
 #include "tests/conformance/device/convert.hpp"
 #include "tests/conformance/device/executor.hpp"
+#include "tests/conformance/device/sm120_expand.hpp"
 #include "tests/conformance/probe.hpp"
 
 namespace fp4pa::conformance {
@@ -31,31 +32,6 @@ struct ExpandTrans {
     for (int r = 0; r < 2 * kMatrices; ++r) d[r] = x[r];
   }
 };
-
-template <int kMatrices>
-bool expands_as_mapped() {
-  const auto numbers = trace_elements(8 * kMatrices, 16, 4, 16, 32, kMatrices, 8, run_movement<Expand<kMatrices>>);
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int n = 0; n < 4 * kMatrices; ++n) {
-      const auto x = sm120::expand_coord(lane, n / 4, n % 4);
-      if (numbers[lane][n] != (x.matrix * 8 + x.row) * 16 + x.element) return false;
-    }
-  }
-  return true;
-}
-
-template <int kMatrices>
-bool transposes_as_mapped() {
-  const auto numbers =
-      trace_elements(16 * kMatrices, 16, 4, 16, 32, 2 * kMatrices, 8, run_movement<ExpandTrans<kMatrices>>);
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int n = 0; n < 8 * kMatrices; ++n) {
-      const auto x = sm120::expand_trans_coord(lane, n / 4, n % 4);
-      if (numbers[lane][n] != (x.matrix * 16 + x.row) * 16 + x.element) return false;
-    }
-  }
-  return true;
-}
 
 template <class Instruction>
 void check_scaled(Report& report, const char* name) {
@@ -83,8 +59,9 @@ int main() {
   check_scaled<sm120::MmaMxf4nvf4Ue4m3M16N8K64Instruction>(report, "mxf4nvf4 4X ue4m3");
   check_scaled<sm120::MmaMxf4nvf4Ue8m0M16N8K64Instruction>(report, "mxf4nvf4 2X ue8m0");
   report.add("ldmatrix.m8n16 expanding, x1 x2 x4",
-             expands_as_mapped<1>() && expands_as_mapped<2>() && expands_as_mapped<4>());
-  report.add("ldmatrix.m16n16.trans expanding, x1 x2", transposes_as_mapped<1>() && transposes_as_mapped<2>());
+             expands_as_mapped<1, Expand<1>>() && expands_as_mapped<2, Expand<2>>() && expands_as_mapped<4, Expand<4>>());
+  report.add("ldmatrix.m16n16.trans expanding, x1 x2",
+             transposes_as_mapped<1, ExpandTrans<1>>() && transposes_as_mapped<2, ExpandTrans<2>>());
   report.add("conversions to and from E2M1 and E4M3", converts_as_on_host());
   return report.status();
 }

@@ -5,6 +5,7 @@
 #include "backends/sm120/copies.hpp"
 #include "tests/conformance/device/convert.hpp"
 #include "tests/conformance/device/executor.hpp"
+#include "tests/conformance/device/sm120_expand.hpp"
 #include "tests/conformance/probe.hpp"
 #include "tests/gpu/sm120/software_exec.hpp"
 
@@ -43,30 +44,6 @@ struct ExpandTrans {
   }
 };
 
-template <int kMatrices>
-bool expands_as_mapped() {
-  const auto numbers = trace_elements(8 * kMatrices, 16, 4, 16, 32, kMatrices, 8, run_movement<Expand<kMatrices>>);
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int n = 0; n < 4 * kMatrices; ++n) {
-      const auto x = sm120::expand_coord(lane, n / 4, n % 4);
-      if (numbers[lane][n] != (x.matrix * 8 + x.row) * 16 + x.element) return false;
-    }
-  }
-  return true;
-}
-template <int kMatrices>
-bool transposes_as_mapped() {
-  const auto numbers =
-      trace_elements(16 * kMatrices, 16, 4, 16, 32, 2 * kMatrices, 8, run_movement<ExpandTrans<kMatrices>>);
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int n = 0; n < 8 * kMatrices; ++n) {
-      const auto x = sm120::expand_trans_coord(lane, n / 4, n % 4);
-      if (numbers[lane][n] != (x.matrix * 16 + x.row) * 16 + x.element) return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace
 }  // namespace fp4pa::conformance
 
@@ -82,8 +59,9 @@ bool fp4pa::gpu_test::conforms() {
   check_atom<Sm120Nvf4>(report, "mxf4nvf4 4X ue4m3, in software");
   check_atom<Sm120Nvf4Ue8m0>(report, "mxf4nvf4 2X ue8m0, in software");
   report.add("ldmatrix.m8n16 expanding, x1 x2 x4",
-             expands_as_mapped<1>() && expands_as_mapped<2>() && expands_as_mapped<4>());
-  report.add("ldmatrix.m16n16.trans expanding, x1 x2", transposes_as_mapped<1>() && transposes_as_mapped<2>());
+             expands_as_mapped<1, Expand<1>>() && expands_as_mapped<2, Expand<2>>() && expands_as_mapped<4, Expand<4>>());
+  report.add("ldmatrix.m16n16.trans expanding, x1 x2",
+             transposes_as_mapped<1, ExpandTrans<1>>() && transposes_as_mapped<2, ExpandTrans<2>>());
   report.add("conversions to and from E2M1 and E4M3", converts_as_on_host());
   return report.status() == 0;
 }
