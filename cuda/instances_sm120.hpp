@@ -11,6 +11,7 @@ namespace fp4pa::sm120 {
 
 namespace instance {
 using simt::instance::decode;
+using simt::instance::with_recent;
 /// Prefill: four warps with 16 query rows each share the keys. Nothing is decoded, so that nothing is shared but the stages.
 constexpr core::SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys) {
   return {{k, k}, {v, v}, 1, head_dim, true, 2, core::WarpsDivide::kRows, 4, 2, tile_keys, {2, 2}, false};
@@ -22,11 +23,12 @@ constexpr core::SimtConfig prefill_decoded(KvKind k, KvKind v, int head_dim, int
 }
 }  // namespace instance
 
-// K and V native: MXFP4 with V scaled along tokens, for two head_dims and for prefill, and NVFP4 likewise. K native and V decoded: what engines
-// write today, scales along head_dim, and a scale per token. Two tiers are served by the decoding kernels: with a second
-// segment in 16 bits the compiler spills a few of the item's words on this architecture, whichever way the first is read.
+// K and V native: MXFP4 with V scaled along tokens, for two head_dims and for prefill, and NVFP4 likewise. K native and V decoded: what
+// engines write today, scales along head_dim, and a scale per token. MXFP4 at 128 also with a recent tier in bf16 behind it, whose few
+// keys are decoded; two tiers of other formats are served by the decoding kernels.
 //
-// A multiprocessor has 100 KB of shared memory here, less than half of an H200's: two tiles a warp, so that two blocks fit.
+// A multiprocessor has 100 KB of shared memory here, less than half of an H200's: two tiles a warp, so that two blocks fit. A tile of
+// the recent tier is four of MXFP4: one block, in whose room there are three of these.
 inline constexpr core::SimtConfig kInstances[] = {
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 2, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 64, 1, 4, 3, 2),
@@ -39,6 +41,8 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::prefill_decoded(KvKind::kMxfp8, KvKind::kMxfp8, 128, 64),
     instance::prefill_decoded(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64),
     instance::prefill_decoded(KvKind::kPerToken, KvKind::kPerToken, 128, 64),
+    instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 1, 3), KvKind::kBf16),
+    instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 1, 3), KvKind::kBf16),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 
