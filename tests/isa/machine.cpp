@@ -191,7 +191,7 @@ std::uint64_t advance(Wave& w, const CodeObject& code, std::uint64_t most) {
 
 std::uint64_t run(const CodeObject& code, const std::string& name, const Grid& grid, const void* arguments,
                   const Memory& memory) {
-  // What a block may take. The tests' largest take a tenth of it, but a planted fault can turn the bound of a loop into poison.
+  // What a block may take. The largest of CI's takes half a million, but a planted fault can turn the bound of a loop into poison.
   constexpr std::uint64_t kMostInstructions = std::uint64_t{1} << 26;
   std::uint64_t count = 0;
   const Kernel& k = code.kernel(name);
