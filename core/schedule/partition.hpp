@@ -177,13 +177,10 @@ struct SequenceCost {
   return divide(total * worker, num_workers);
 }
 
-/// The worker whose piece holds cost coordinate x: the inverse of worker_begin.
+/// The worker whose piece holds cost coordinate x, inverse of worker_begin: the last w with total * w < (x + 1) * num_workers.
 [[nodiscard]] FP4PA_FN constexpr std::int32_t worker_of(std::int64_t total, std::int32_t num_workers, std::int64_t x) {
   if (total < num_workers) return static_cast<std::int32_t>(x);
-  std::int32_t w = static_cast<std::int32_t>(divide(x * num_workers, total));
-  while (w + 1 < num_workers && worker_begin(total, num_workers, w + 1) <= x) ++w;
-  while (w > 0 && worker_begin(total, num_workers, w) > x) --w;
-  return w;
+  return static_cast<std::int32_t>(divide((x + 1) * num_workers - 1, total));
 }
 
 }  // namespace fp4pa::core

@@ -335,17 +335,22 @@ struct UnitParts {
 };
 
 /// The note of a worker under a balanced cut; there is one unit at most that goes on after its piece.
-[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker) {
-  const std::int64_t total = list.total_cost();
-  const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
-  const std::int64_t end = worker_begin(total, list.partition.num_workers, worker + 1);
-  if (begin == end || end == total) return {};
-  const Unit unit = UnitCursor(list, end).unit();
+/// @param begin, end  the worker's piece of the line
+/// @param unit        that holds `end`
+[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker, std::int64_t begin, std::int64_t end,
+                                            const Unit& unit) {
   if (unit.begin >= end) return {};
   const WorkItem item = balanced_piece(unit, worker, begin, end);
   if (item.tiles.size() == 0 || item.tiles.end == unit.tiles.end) return {};
   const UnitParts parts(list, unit);
   return {unit.seq, unit.block, unit.kv_head, parts.begin, parts.first, parts.last, parts.count};
+}
+[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker) {
+  const std::int64_t total = list.total_cost();
+  const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
+  const std::int64_t end = worker_begin(total, list.partition.num_workers, worker + 1);
+  if (begin == end || end == total) return {};
+  return merge_note(list, worker, begin, end, UnitCursor(list, end).unit());
 }
 
 /// Slot of part `i` of a job, or -1 when that worker's part is empty.
