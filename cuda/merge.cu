@@ -57,7 +57,9 @@ __global__ void __launch_bounds__(kThreads, 2) merge_pieces(const __grid_constan
 cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t stream) noexcept {
   void* arguments[] = {const_cast<AttendArgs*>(&args)};
   const bool balanced = args.list.partition.split_tiles == 0;
-  return launch(balanced ? reinterpret_cast<const void*>(&merge_balanced) : reinterpret_cast<const void*>(&merge_pieces), args.list.partition.num_workers, kThreads, 0, dependent, arguments, stream);
+  const void* const function =
+      balanced ? reinterpret_cast<const void*>(&merge_balanced) : reinterpret_cast<const void*>(&merge_pieces);
+  return launch(function, dim3(args.list.partition.num_workers), kThreads, 0, dependent, arguments, stream);
 }
 
 }  // namespace fp4pa::cuda
