@@ -6,6 +6,7 @@
 #include "cuda/dependency.cuh"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/merge_cluster.cuh"
 
 namespace fp4pa::cuda {
 
@@ -15,6 +16,7 @@ struct Aside {
   core::ItemWalk walk;
   core::WorkItem item;
   core::RowMap rows;
+  std::int32_t parts;  // of a shared unit
   bool found;
 };
 static_assert(sizeof(Aside) <= simt::kAsideBytes);
@@ -36,24 +38,53 @@ static_assert(sizeof(Aside) <= simt::kAsideBytes);
   return aside.found;
 }
 
+/// The same for the only item of a block that shares a unit with the others of its cluster: grids are (rank, KV head, sequence).
+[[nodiscard]] __device__ __forceinline__ bool shared_item(const AttendArgs& args, Aside& aside) {
+  if (threadIdx.x == 0) {
+    const auto rank = static_cast<std::int32_t>(blockIdx.x);
+    const auto kv_head = static_cast<std::int32_t>(blockIdx.y);
+    const auto seq = static_cast<std::int32_t>(blockIdx.z);
+    const core::WorkList& list = args.list;
+    const core::RowMap rows(args.params, {seq, 0, kv_head, {0, 0}, -1});
+    const core::SharedPart mine =
+        core::shared_part(list.partition, {rows.q_len, rows.kv_len, list.group_heads, list.sliding_window, list.ends_at_row}, seq,
+                          kv_head, list.num_kv_heads, rank);
+    aside.found = rank < mine.parts;
+    aside.parts = mine.parts;
+    aside.item = mine.item;
+    aside.rows = rows;
+  }
+  __syncthreads();
+  return aside.found;
+}
+
 /// By all threads of the block.
-/// @param shared  the block's dynamic shared memory, aligned as the shim's operands want it
-template <class Shim>
+/// @tparam kShares  whether the kernel may be launched for shared units
+/// @param  shared   the block's dynamic shared memory, aligned as the shim's operands want it
+template <class Shim, bool kShares = false>
 __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, std::uint8_t* shared) {
   typename Shim::Exec exec(shared);
   auto& aside = *reinterpret_cast<Aside*>(shared + args.layout.aside);
   wait_for_previous();
   allow_dependents();
-  if (threadIdx.x == 0) {
+  const bool shares = kShares && args.list.partition.sharers.divisor != 0;
+  if (threadIdx.x == 0 && !shares) {
     const auto worker = static_cast<std::int32_t>(blockIdx.x);
     aside.walk = core::ItemWalk(args.list, worker, args.list.partition.starts[worker]);
   }
   // A loop, not a function called for each item: where that was not inlined, a kernel of two segments found its parameters and
   // its state through pointers.
-  while (next_item(args, aside)) {
+  while (shares ? shared_item(args, aside) : next_item(args, aside)) {
     exec.forget();  // addresses are not worth registers from item to item
     core::SimtTileBackend<Shim> backend(exec, args.params, aside.rows, args.layout);
     core::attend(backend, args.params, aside.item, aside.rows);
+    if (!shares) continue;
+    const auto rank = static_cast<int>(blockIdx.x);
+    const std::int64_t first_slot = aside.item.partial_slot - rank;
+    if (aside.parts > 1) {
+      merge_in_cluster(args.params, aside.rows, first_slot, aside.parts, rank, exec.warp(), backend.head_dim());
+    }
+    return;
   }
 }
 

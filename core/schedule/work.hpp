@@ -284,6 +284,36 @@ class ItemWalk {
   UnitCursor::Place place_{};
 };
 
+/// What one of the workers of a shared unit has of it.
+struct SharedPart {
+  WorkItem item;
+  std::int32_t parts;  // of the unit; the first workers have one each, the others none
+};
+
+/// The part of worker `rank` of the unit of a sequence whose rows are one row block, in the order of the keys and with slots in
+/// that order: `least_tiles` each, or equal parts for all workers where there are more tiles than that.
+[[nodiscard]] FP4PA_FN SharedPart shared_part(const Partition& p, const SequenceShape& shape, std::int32_t seq,
+                                              std::int32_t kv_head, std::int32_t num_kv_heads, std::int32_t rank) {
+  if (shape.q_len == 0) return {};
+  const auto sharers = static_cast<std::int32_t>(p.sharers.divisor);
+  const auto least = static_cast<std::int32_t>(p.least_tiles.divisor);
+  const TileRange tiles = tiles_seen(shape, 0, shape.q_len - 1);
+  const auto quotient = [](const Divisor& d, std::int32_t n) {
+    return static_cast<std::int32_t>(d.quotient(static_cast<std::uint32_t>(n)));
+  };
+  std::int32_t parts = quotient(p.least_tiles, tiles.size() + least - 1);
+  std::int32_t first = rank * least;
+  std::int32_t last = first + least < tiles.size() ? first + least : tiles.size();
+  if (parts > sharers) {
+    parts = sharers;
+    first = quotient(p.sharers, tiles.size() * rank);
+    last = quotient(p.sharers, tiles.size() * (rank + 1));
+  }
+  if (parts == 0) parts = 1;  // a unit that sees nothing is a part, too: somebody must write its zeros
+  const std::int64_t slot = (static_cast<std::int64_t>(seq) * num_kv_heads + kv_head) * sharers + rank;
+  return {{seq, 0, kv_head, {tiles.begin + first, tiles.begin + last}, parts > 1 ? slot : -1}, parts};
+}
+
 /// Fills the prefix sums, sequence by sequence.
 inline void fill_prefixes(const WorkList& list) {
   std::int64_t cost = 0;
@@ -335,17 +365,22 @@ struct UnitParts {
 };
 
 /// The note of a worker under a balanced cut; there is one unit at most that goes on after its piece.
-[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker) {
-  const std::int64_t total = list.total_cost();
-  const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
-  const std::int64_t end = worker_begin(total, list.partition.num_workers, worker + 1);
-  if (begin == end || end == total) return {};
-  const Unit unit = UnitCursor(list, end).unit();
+/// @param begin, end  the worker's piece of the line
+/// @param unit        that holds `end`
+[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker, std::int64_t begin, std::int64_t end,
+                                            const Unit& unit) {
   if (unit.begin >= end) return {};
   const WorkItem item = balanced_piece(unit, worker, begin, end);
   if (item.tiles.size() == 0 || item.tiles.end == unit.tiles.end) return {};
   const UnitParts parts(list, unit);
   return {unit.seq, unit.block, unit.kv_head, parts.begin, parts.first, parts.last, parts.count};
+}
+[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker) {
+  const std::int64_t total = list.total_cost();
+  const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
+  const std::int64_t end = worker_begin(total, list.partition.num_workers, worker + 1);
+  if (begin == end || end == total) return {};
+  return merge_note(list, worker, begin, end, UnitCursor(list, end).unit());
 }
 
 /// Slot of part `i` of a job, or -1 when that worker's part is empty.
