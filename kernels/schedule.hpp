@@ -21,8 +21,8 @@ constexpr int kScheduleThreads = 512;
 /// written by the first thread of a sequence, or of a run. Then each thread finds where a worker starts; the unit there is the
 /// one that the worker before may have left to merge.
 FP4PA_KERNEL_OF_ONE_BLOCK(schedule, kScheduleThreads, core::WorkList list) {
-  constexpr int kWarps = kScheduleThreads / kLanes;
-  FP4PA_SHARED std::int64_t of_warp[2][kWarps];
+  constexpr int kScanWarps = kScheduleThreads / kLanes;
+  FP4PA_SHARED std::int64_t of_warp[2][kScanWarps];
   FP4PA_SHARED std::int64_t costs[kScheduleThreads + 1];
   allow_dependents();
   const int thread = thread_id();
@@ -57,7 +57,7 @@ FP4PA_KERNEL_OF_ONE_BLOCK(schedule, kScheduleThreads, core::WorkList list) {
     sync_block();
     std::int64_t total = 0;
     FP4PA_UNROLL
-    for (int warp = 0; warp < kWarps; ++warp) {
+    for (int warp = 0; warp < kScanWarps; ++warp) {
       const std::int64_t sum = of_warp[which][warp];
       if (warp < thread / kLanes) before += sum;
       total += sum;
