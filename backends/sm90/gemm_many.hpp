@@ -118,7 +118,7 @@ class ManyBlock {
   static constexpr int kCodes = 2 * kPanel;           // behind X
   static constexpr int kWords = kNvfp4 ? 2 : 1;       // of a row's scales of a stage
   static constexpr float kUnit = kNvfp4 ? 16384.0f : 8.0f;  // what undoes the operands' powers of two
-  static constexpr std::uint32_t kOnes = 0x7f7f7f7fu;       // four E8M0 scales of 1
+  static constexpr std::uint32_t kUnsigned = 0x7f7f7f7fu;   // four E4M3 scales but their signs
 
   __device__ __forceinline__ static std::uint32_t slot_offset(int slot) { return static_cast<std::uint32_t>(slot * kStageBytes); }
   /// Barriers lie behind the ring: a stage has arrived, all warps are through with it.
@@ -208,7 +208,7 @@ class ManyBlock {
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
       for (int w = 0; w < kWords; ++w) scale_[r][w] = __funnelshift_r(next_scale_[r][w], next_scale_[r][w + 1], 8 * before_[r]);
-      if constexpr (!kNvfp4) outside_ |= outside_f16(scale_[r][0]);
+      if constexpr (!kNvfp4) outside_ |= sm80::outside_f16(scale_[r][0]);
     }
     if constexpr (!kNvfp4) outside_ = __any_sync(0xffffffffu, outside_);
     load_scales(stage + 1);
@@ -217,7 +217,7 @@ class ManyBlock {
       if constexpr (kNvfp4) {
 #pragma unroll
         for (int chunk = 0; chunk < 4; ++chunk) {
-          factors_[r][chunk] = sm80::e4m3_to_f16((scale_[r][chunk / 2] & kOnes) >> (16 * (chunk % 2)));
+          factors_[r][chunk] = sm80::e4m3_to_f16((scale_[r][chunk / 2] & kUnsigned) >> (16 * (chunk % 2)));
         }
       } else {
         // 2^(e - 127 + 11) in f16, on codes at 2^-14: of chunks 0 and 2, then of 1 and 3.
@@ -258,13 +258,6 @@ class ManyBlock {
   }
 
   __device__ __forceinline__ int warp_row() const { return exec_.warp() * 16; }
-
-  /// Whether one of four E8M0 scales is outside of 2^-20 to 2^4, bytes 107 to 131.
-  __device__ __forceinline__ static bool outside_f16(std::uint32_t four) {
-    const std::uint32_t at_least_107 = ((four & kOnes) + 0x15151515u) | four;
-    const std::uint32_t above_131 = ((four & kOnes) + 0x7c7c7c7cu) & four;
-    return ((~at_least_107 | above_131) & 0x80808080u) != 0;
-  }
 
   /// A lane's two codes of each eight of the 32 in a chunk, in f16 times 2^-14.
   __device__ __forceinline__ void decode_chunk(std::uint32_t slot, int row, int chunk, std::uint32_t (&out)[4]) const {

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "backends/sm80/convert.hpp"
+#include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm90/exec.hpp"
 #include "backends/sm90/gemm_tile_ring.hpp"
 #include "backends/sm90/gemm_tile_scales.hpp"
@@ -119,7 +120,7 @@ class TileDecoder {
   /// @return  whether there is one, in the warp's rows, that f16 does not hold
   __device__ __forceinline__ bool put_scales() {
     bool outside = false;
-    if constexpr (!kNvfp4) outside = __any_sync(0xffffffffu, outside_f16(next_[0][0]) || outside_f16(next_[1][0]));
+    if constexpr (!kNvfp4) outside = __any_sync(0xffffffffu, sm80::outside_f16(next_[0][0]) || sm80::outside_f16(next_[1][0]));
     __syncwarp();  // all have read those of the stage before
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
@@ -134,7 +135,7 @@ class TileDecoder {
         } else {
           if (outside) {
             if (byte[0] == 0xff || byte[1] == 0xff) tell_block();  // NaN, of codes of zero too
-            for (std::uint32_t& b : byte) b = in_f16(b) ? b : kZero;
+            for (std::uint32_t& b : byte) b = sm80::in_f16(b) ? b : kZero;
           }
           // 2^(e - 127 + 11), on codes at 2^-14.
           pair = ((byte[0] | byte[1] << 16) << 10) - (kZero << 10) * 0x10001u;

@@ -85,7 +85,7 @@ class TileResults {
 #pragma unroll 1
       for (int group = part.first_stage * 4; group < last; ++group) {
         const std::uint32_t scale = scales.load(group);
-        if (in_f16(scale)) continue;
+        if (sm80::in_f16(scale)) continue;
         float products = 0.0f;
 #pragma unroll 1
         for (int column = 32 * group; column < 32 * group + 32 && column < p.x_cols; ++column) {

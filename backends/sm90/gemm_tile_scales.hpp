@@ -9,16 +9,6 @@
 
 namespace fp4pa::sm90 {
 
-/// Whether f16 holds codes times an E8M0 scale: 2^-20 to 2^4.
-[[nodiscard]] __device__ __forceinline__ bool in_f16(std::uint32_t e8m0) { return e8m0 - 107u <= 131u - 107u; }
-/// Whether it does not for one of four.
-[[nodiscard]] __device__ __forceinline__ bool outside_f16(std::uint32_t four) {
-  constexpr std::uint32_t kBelow = 0x7f7f7f7fu;
-  const std::uint32_t at_least_107 = ((four & kBelow) + 0x15151515u) | four;
-  const std::uint32_t above_131 = ((four & kBelow) + 0x7c7c7c7cu) & four;
-  return ((~at_least_107 | above_131) & 0x80808080u) != 0;
-}
-
 template <bool kNvfp4>
 class ScaleRow {
  public:
