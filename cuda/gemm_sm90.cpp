@@ -96,7 +96,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   }
 }
 
-/// In cycles, of which a stage has so many and a block so many more.
+/// In units of about 1.7 cycles, of which a stage has so many and a block so many more.
 void consider_wgmma(const LinearArgs& a, Sm90Division d, double stage, double fixed, Cheapest& cheapest) {
   constexpr double kCluster = 1000;
   constexpr double kClusterRow = 16;
