@@ -1,6 +1,8 @@
 // What every attention kernel does: a resident block per worker, which walks its items of the schedule.
 #pragma once
 
+#include <type_traits>
+
 #include "core/schedule/work.hpp"
 #include "core/simt/tile_backend.hpp"
 #include "cuda/dependency.cuh"
@@ -10,8 +12,8 @@
 
 namespace fp4pa::cuda {
 
-/// What a block knows of its items, in shared memory: whoever walks the schedule holds dozens of registers, and whoever looks up
-/// rows a few more, of which a tile's loop has none to spare.
+/// What a block knows of its items, in shared memory: whoever walks the schedule holds dozens of registers, of which a tile's loop
+/// has none to spare.
 struct Aside {
   core::ItemWalk walk;
   core::WorkItem item;
@@ -25,14 +27,9 @@ static_assert(sizeof(Aside) <= simt::kAsideBytes);
 [[nodiscard]] __device__ __forceinline__ bool next_item(const AttendArgs& args, Aside& aside) {
   __syncthreads();  // everybody is done with the last one
   if (threadIdx.x == 0) {
-    core::ItemWalk walk = aside.walk;
-    core::WorkItem item{};  // of which, left undefined, a compiler keeps the last one's in registers
-    aside.found = walk.next(args.list, item);
-    aside.item = item;
-    if (aside.found) {
-      aside.rows = core::RowMap(args.params, item);
-      aside.walk = walk;
-    }
+    aside.item = {};  // left undefined, a compiler keeps the last one's in registers
+    aside.found = aside.walk.next(args.list, aside.item);
+    if (aside.found) aside.rows = core::RowMap(args.params, aside.item);
   }
   __syncthreads();
   return aside.found;
@@ -76,8 +73,12 @@ __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, st
   // its state through pointers.
   while (shares ? shared_item(args, aside) : next_item(args, aside)) {
     exec.forget();  // addresses are not worth registers from item to item
-    core::SimtTileBackend<Shim> backend(exec, args.params, aside.rows, args.layout);
-    core::attend(backend, args.params, aside.item, aside.rows);
+    // Plain instances have registers for what a tile asks of its item; the others read it where it lies.
+    constexpr bool kPlain = Shim::kConfig.plain;
+    const std::conditional_t<kPlain, core::RowMap, core::RowMap&> rows = aside.rows;
+    const std::conditional_t<kPlain, core::WorkItem, core::WorkItem&> item = aside.item;
+    core::SimtTileBackend<Shim> backend(exec, args.params, rows, args.layout);
+    core::attend(backend, args.params, item, rows);
     if (!shares) continue;
     const auto rank = static_cast<int>(blockIdx.x);
     const std::int64_t first_slot = aside.item.partial_slot - rank;

@@ -64,16 +64,6 @@ struct WorkerStart {
 /// Walks the units: the KV heads of a row block, which are alike, and then on to the next row block.
 class UnitCursor {
  public:
-  /// Where a cursor stands, as plain data.
-  struct Place {
-    SequenceShape shape;
-    Unit unit;
-    std::int64_t block_begin;
-    std::int64_t block_slot;
-  };
-
-  FP4PA_FN UnitCursor(const WorkList& list, const Place& place)
-      : list_(list), shape_(place.shape), unit_(place.unit), block_begin_(place.block_begin), block_slot_(place.block_slot) {}
   /// The unit that holds coordinate x, 0 <= x < total_cost().
   FP4PA_FN UnitCursor(const WorkList& list, std::int64_t x) : list_(list) {
     std::int32_t low = 0;
@@ -111,7 +101,6 @@ class UnitCursor {
   }
 
   [[nodiscard]] FP4PA_FN const Unit& unit() const { return unit_; }
-  [[nodiscard]] FP4PA_FN Place place() const { return {shape_, unit_, block_begin_, block_slot_}; }
 
   /// What the units of a row block have in common; to be called on each row block.
   FP4PA_FN void measure() {
@@ -240,48 +229,43 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
 }
 
 /// The same, item by item, as plain data that lies somewhere in between: the list is told anew for every item, so that a kernel
-/// reads it where its arguments lie.
+/// reads it where its arguments lie. No more is kept than where the walk stands: what is to be measured there, is measured again for
+/// every item, which is less code than to keep it.
 class ItemWalk {
  public:
-  /// @param start  worker_start() of this worker
-  FP4PA_FN ItemWalk(const WorkList& list, std::int32_t worker, const WorkerStart& start)
-      : begin_(start.begin), end_(start.end), worker_(worker) {
-    if (start.begin >= start.end) return;
-    UnitCursor cursor(list, start);
-    cursor.measure();
-    place_ = cursor.place();
-  }
+  /// @param start  worker_start() of this worker in the list
+  FP4PA_FN ItemWalk(const WorkList&, std::int32_t worker, const WorkerStart& start) : at_(start), worker_(worker) {}
 
   /// The next item; false where there are no more.
   /// @param list  that the walk was made for
   [[nodiscard]] FP4PA_FN bool next(const WorkList& list, WorkItem& item) {
-    if (begin_ >= end_) return false;
-    WorkerStart line{};  // as much of it as pieces ask for
-    line.begin = begin_;
-    line.end = end_;
-    UnitCursor cursor(list, place_);
+    if (at_.begin >= at_.end) return false;
+    UnitCursor cursor(list, at_);
     const Unit& unit = cursor.unit();
-    while (unit.begin < end_) {
-      while (piece_ < unit.pieces) {
-        if (!piece_of(unit, piece_++, worker_, line, item)) continue;
-        place_ = cursor.place();
-        return true;
-      }
-      piece_ = 0;
-      if (cursor.next_head()) continue;
-      if (!cursor.next_block()) break;
+    do {
       cursor.measure();
-    }
-    begin_ = end_;
-    return false;
+      do {
+        if (unit.begin >= at_.end) return end();
+        while (piece_ < unit.pieces) {
+          if (!piece_of(unit, piece_++, worker_, at_, item)) continue;
+          cursor.place(at_);
+          return true;
+        }
+        piece_ = 0;
+      } while (cursor.next_head());
+    } while (cursor.next_block());
+    return end();
   }
 
  private:
-  std::int64_t begin_;  // of the worker's part of the line; its end, once there are no more items
-  std::int64_t end_;
+  FP4PA_FN bool end() {
+    at_.begin = at_.end;
+    return false;
+  }
+
+  WorkerStart at_;  // the worker's part of the line, whose begin is its end once there are no more items; and the unit at hand
   std::int32_t worker_;
   std::int32_t piece_ = 0;  // of the unit at hand, to be looked at next
-  UnitCursor::Place place_{};
 };
 
 /// What one of the workers of a shared unit has of it.
