@@ -1,20 +1,24 @@
 // What every attention kernel does: a resident block per worker, which walks its items of the schedule.
 #pragma once
 
+#include <type_traits>
+
 #include "core/schedule/work.hpp"
 #include "core/simt/tile_backend.hpp"
 #include "cuda/dependency.cuh"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
+#include "cuda/merge_cluster.cuh"
 
 namespace fp4pa::cuda {
 
-/// What a block knows of its items, in shared memory: whoever walks the schedule holds dozens of registers, and whoever looks up
-/// rows a few more, of which a tile's loop has none to spare.
+/// What a block knows of its items, in shared memory: whoever walks the schedule holds dozens of registers, of which a tile's loop
+/// has none to spare.
 struct Aside {
   core::ItemWalk walk;
   core::WorkItem item;
   core::RowMap rows;
+  std::int32_t parts;  // of a shared unit
   bool found;
 };
 static_assert(sizeof(Aside) <= simt::kAsideBytes);
@@ -23,37 +27,65 @@ static_assert(sizeof(Aside) <= simt::kAsideBytes);
 [[nodiscard]] __device__ __forceinline__ bool next_item(const AttendArgs& args, Aside& aside) {
   __syncthreads();  // everybody is done with the last one
   if (threadIdx.x == 0) {
-    core::ItemWalk walk = aside.walk;
-    core::WorkItem item{};  // of which, left undefined, a compiler keeps the last one's in registers
-    aside.found = walk.next(args.list, item);
-    aside.item = item;
-    if (aside.found) {
-      aside.rows = core::RowMap(args.params, item);
-      aside.walk = walk;
-    }
+    aside.item = {};  // left undefined, a compiler keeps the last one's in registers
+    aside.found = aside.walk.next(args.list, aside.item);
+    if (aside.found) aside.rows = core::RowMap(args.params, aside.item);
+  }
+  __syncthreads();
+  return aside.found;
+}
+
+/// The same for the only item of a block that shares a unit with the others of its cluster: grids are (rank, KV head, sequence).
+[[nodiscard]] __device__ __forceinline__ bool shared_item(const AttendArgs& args, Aside& aside) {
+  if (threadIdx.x == 0) {
+    const auto rank = static_cast<std::int32_t>(blockIdx.x);
+    const auto kv_head = static_cast<std::int32_t>(blockIdx.y);
+    const auto seq = static_cast<std::int32_t>(blockIdx.z);
+    const core::WorkList& list = args.list;
+    const core::RowMap rows(args.params, {seq, 0, kv_head, {0, 0}, -1});
+    const core::SharedPart mine =
+        core::shared_part(list.partition, {rows.q_len, rows.kv_len, list.group_heads, list.sliding_window, list.ends_at_row}, seq,
+                          kv_head, list.num_kv_heads, rank);
+    aside.found = rank < mine.parts;
+    aside.parts = mine.parts;
+    aside.item = mine.item;
+    aside.rows = rows;
   }
   __syncthreads();
   return aside.found;
 }
 
 /// By all threads of the block.
-/// @param shared  the block's dynamic shared memory, aligned as the shim's operands want it
-template <class Shim>
+/// @tparam kShares  whether the kernel may be launched for shared units
+/// @param  shared   the block's dynamic shared memory, aligned as the shim's operands want it
+template <class Shim, bool kShares = false>
 __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, std::uint8_t* shared) {
   typename Shim::Exec exec(shared);
   auto& aside = *reinterpret_cast<Aside*>(shared + args.layout.aside);
   wait_for_previous();
   allow_dependents();
-  if (threadIdx.x == 0) {
+  const bool shares = kShares && args.list.partition.sharers.divisor != 0;
+  if (threadIdx.x == 0 && !shares) {
     const auto worker = static_cast<std::int32_t>(blockIdx.x);
     aside.walk = core::ItemWalk(args.list, worker, args.list.partition.starts[worker]);
   }
   // A loop, not a function called for each item: where that was not inlined, a kernel of two segments found its parameters and
   // its state through pointers.
-  while (next_item(args, aside)) {
+  while (shares ? shared_item(args, aside) : next_item(args, aside)) {
     exec.forget();  // addresses are not worth registers from item to item
-    core::SimtTileBackend<Shim> backend(exec, args.params, aside.rows, args.layout);
-    core::attend(backend, args.params, aside.item, aside.rows);
+    // Plain instances have registers for what a tile asks of its item; the others read it where it lies.
+    constexpr bool kPlain = Shim::kConfig.plain;
+    const std::conditional_t<kPlain, core::RowMap, core::RowMap&> rows = aside.rows;
+    const std::conditional_t<kPlain, core::WorkItem, core::WorkItem&> item = aside.item;
+    core::SimtTileBackend<Shim> backend(exec, args.params, rows, args.layout);
+    core::attend(backend, args.params, item, rows);
+    if (!shares) continue;
+    const auto rank = static_cast<int>(blockIdx.x);
+    const std::int64_t first_slot = aside.item.partial_slot - rank;
+    if (aside.parts > 1) {
+      merge_in_cluster(args.params, aside.rows, first_slot, aside.parts, rank, exec.warp(), backend.head_dim());
+    }
+    return;
   }
 }
 

@@ -4,6 +4,7 @@
 #include "backends/sm80/exec.hpp"
 #include "backends/sm80/shims.hpp"
 #include "cuda/attend_items.cuh"
+#include "cuda/variants.hpp"
 
 namespace fp4pa::cuda {
 
@@ -23,7 +24,7 @@ __global__ void __launch_bounds__(simt::kInstances[index].warps * 32,
                                   simt::blocks_of(simt::kInstances[index], kComputeCapability))
     attend(const __grid_constant__ AttendArgs args) {
   extern __shared__ __align__(128) std::uint8_t shared[];
-  attend_items_of_block<DecodingShim<index>>(args, shared);
+  attend_items_of_block<DecodingShim<index>, may_share(index, kComputeCapability)>(args, shared);
 }
 
 // Named by number, because nvcc 13.0 loses the shape of a shim that it meets in an assertion.

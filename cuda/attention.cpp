@@ -1,5 +1,6 @@
 #include "cuda/attention.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <utility>
@@ -31,6 +32,27 @@ const void* function_of(int instance) {
 constexpr std::int32_t kOverheadTiles = 13;
 /// On wgmma tiles are decoded into an item while the last one is stored.
 constexpr std::int32_t kWgmmaOverheadTiles = 8;
+
+/// Most keys of a block's part of a shared unit. Blocks with as many more than their share of the call are as a rule still done
+/// before a schedule, a more even attention and a merge are: docs/cuda.md.
+constexpr std::int32_t kMostSharedKeys = 2048;
+
+/// How many blocks share a unit, for plans of units so few and short that each can have a cluster of its own; else 0.
+/// @param least_keys  of a part: a tile for each warp
+std::int32_t sharers_of(const api::RunRequest& r, std::int32_t least_keys, int compute_capability) {
+  const AttentionConfig& c = r.config;
+  const int instance = r.choice.variant;
+  if (!may_share(instance, compute_capability) || api::split_tiles(c) != 0 || simt::passes(shape_of(instance), c) > 1) return 0;
+  // Clusters need room on neighbouring multiprocessors: a quarter of the blocks is left for what they leave over.
+  const std::int64_t blocks = r.choice.num_workers * 3 / 4;
+  const std::int64_t units = std::int64_t{c.max_batch} * c.cache.num_kv_heads;
+  if (units > blocks) return 0;
+  std::int64_t keys = c.max_kv_len;
+  if (c.sliding_window > 0) keys = std::min(keys, std::int64_t{c.sliding_window} + c.max_q_len);
+  std::int32_t sharers = 1;
+  while (sharers < core::kMostSharers && 2 * sharers * units <= blocks && sharers * least_keys < keys) sharers *= 2;
+  return keys <= std::int64_t{sharers} * kMostSharedKeys ? sharers : 0;
+}
 
 /// Lets a kernel use all the shared memory it may ask for, once per device.
 Status prepare(int instance, const DeviceProperties& device) {
@@ -112,32 +134,49 @@ Status run(const api::RunRequest& request) noexcept {
   const Launch launch = launch_of(instance, request.config, device.shared_bytes);
   core::AttentionParams params = api::make_params(request);
   params.partition.overhead_tiles = decodes_ahead(instance) ? kWgmmaOverheadTiles : kOverheadTiles;
+  const bool dependent = device.compute_capability >= 90;
+  const std::int32_t least_keys = launch.warps * shape_of(instance).tile_keys;
+  const std::int32_t sharers = sharers_of(request, least_keys, device.compute_capability);
+  if (sharers != 0) {
+    params.partition.sharers = core::Divisor::of(static_cast<std::uint32_t>(sharers));
+    params.partition.least_tiles = core::Divisor::of(static_cast<std::uint32_t>(std::max(1, least_keys / core::kScheduleTokens)));
+  }
   AttendArgs args{params, api::work_list(params), launch.layout, launch.warps};
+  void* arguments[] = {&args};
+  const auto attend = [&](dim3 blocks, bool after_another, int cluster) {
+    return check(cuda::launch(function_of(instance), blocks, threads_of(instance, launch), launch.layout.bytes, after_another,
+                              arguments, stream, cluster),
+                 "launching the attention");
+  };
 
   if (request.config.validate_device_data) {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
   }
+  if (sharers != 0) return attend(dim3(sharers, params.num_kv_heads, params.batch), false, sharers);
   if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
-  void* arguments[] = {&args};
-  const bool dependent = device.compute_capability >= 90;
-  const cudaError_t error = cuda::launch(function_of(instance), request.choice.num_workers, threads_of(instance, launch),
-                                         launch.layout.bytes, dependent, arguments, stream);
-  if (const Status s = check(error, "launching the attention"); s != Status::kOk) return s;
+  if (const Status s = attend(dim3(request.choice.num_workers), dependent, 1); s != Status::kOk) return s;
   return check(launch_merge(args, dependent, stream), "launching the merge");
 }
 
-cudaError_t launch(const void* function, int blocks, int threads, int shared_bytes, bool dependent, void** arguments,
-                   cudaStream_t stream) noexcept {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+cudaError_t launch(const void* function, dim3 blocks, int threads, int shared_bytes, bool dependent, void** arguments,
+                   cudaStream_t stream, int cluster) noexcept {
+  cudaLaunchAttribute attributes[2]{};
+  unsigned count = 0;
+  if (dependent) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.gridDim = blocks;
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = dependent ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = count;
   return cudaLaunchKernelExC(&config, function, arguments);
 }
 

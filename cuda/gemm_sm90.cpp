@@ -96,27 +96,36 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   }
 }
 
-/// In cycles.
-void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
-  constexpr double kFixed = 5000;
-  constexpr struct {
-    int x_rows, groups;
-    double stage;
-  } kShapes[] = {{64, 2, 800}, {64, 3, 1150}, {128, 3, 1750}};
-  for (const auto& shape : kShapes) {
-    d.x_rows = shape.x_rows;
-    d.row_groups = shape.groups;
-    d.threads = 128 * shape.groups;
-    d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::many_rows(shape.groups)));
-    d.function = gemm_many_function(nvfp4, d.x_rows, d.row_groups);
-    d.shared_bytes = sm90::many_shared_bytes(d.x_rows, d.row_groups);
-    if (d.shared_bytes > cheapest.device.shared_bytes) continue;
-    d.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, d.x_rows));
-    for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
-      d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
-      cheapest.consider(d, d.block_stages * shape.stage + kFixed + (d.splits > 1 ? 1000 + 16.0 * d.x_rows : 0));
-    }
+/// In units of about 1.7 cycles, of which a stage has so many and a block so many more.
+void consider_wgmma(const LinearArgs& a, Sm90Division d, double stage, double fixed, Cheapest& cheapest) {
+  constexpr double kCluster = 1000;
+  constexpr double kClusterRow = 16;
+  if (d.shared_bytes > cheapest.device.shared_bytes) return;
+  d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, d.w_rows));
+  d.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, d.x_rows));
+  for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
+    d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
+    cheapest.consider(d, d.block_stages * stage + fixed + (d.splits > 1 ? kCluster + kClusterRow * d.x_rows : 0));
   }
+}
+void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
+  for (d.row_groups = 2; d.row_groups <= 3; ++d.row_groups) {
+    d.x_rows = sm90::kManyXRows;
+    d.w_rows = sm90::many_rows(d.row_groups);
+    d.threads = 128 * d.row_groups;
+    d.function = gemm_many_function(nvfp4, d.row_groups);
+    d.shared_bytes = sm90::many_shared_bytes(d.row_groups);
+    consider_wgmma(a, d, d.row_groups == 2 ? 800 : 1150, 5000, cheapest);
+  }
+}
+void consider_tile(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
+  using Layout = sm90::TileLayout;
+  d.x_rows = Layout::kXRows;
+  d.w_rows = Layout::kWRows;
+  d.threads = Layout::kThreads;
+  d.function = gemm_tile_function(nvfp4);
+  d.shared_bytes = Layout::kSharedBytes;
+  consider_wgmma(a, d, 980, 9000, cheapest);
 }
 
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
@@ -132,7 +141,7 @@ using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
   return function;
 }
 
-/// A matrix in boxes, as gemm_many is given it.
+/// A matrix in boxes, as gemm_many and gemm_tile are given it.
 [[nodiscard]] bool describe(CUtensorMapDataType type, CUtensorMapSwizzle swizzle, const void* data, std::int64_t columns, std::int64_t rows,
                             std::int64_t row_bytes, int box_columns, int box_rows, sm90::TensorMap* out) noexcept {
   static_assert(sizeof(CUtensorMap) == sizeof *out && alignof(CUtensorMap) <= alignof(sm90::TensorMap));
@@ -162,6 +171,7 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   } else if (encode_tiled() != nullptr && a.batch * std::max(a.m, a.weight.rows) < (std::int64_t{1} << 31)) {
     // Rows of all products are counted in 32 bits.
     consider_many(a, nvfp4, d, cheapest);
+    consider_tile(a, nvfp4, d, cheapest);
   }
   *out = cheapest.best;
   if (out->function == nullptr) return Status::kOk;
@@ -182,7 +192,7 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool p
                            gemm.x_row * 2, sm90::kPanelDims, d.x_rows, &many.x) ||
                  !describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,
                            gemm.code_batch == 0 ? gemm.n : batch * gemm.n, gemm.row_bytes, sm80::kCodeBytes,
-                           sm90::many_rows(d.row_groups), &many.w))) {
+                           d.w_rows, &many.w))) {
     return api::fail(Status::kDeviceError, "describing an operand of %d rows of x to the copy engine: the driver refused", gemm.m);
   }
   void* arguments[] = {d.few ? static_cast<void*>(&few) : &many};

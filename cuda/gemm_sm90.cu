@@ -1,6 +1,7 @@
-// The matrix product's kernels of sm_90a: for few rows of X one per format, for many one per format and rows of a block.
+// The matrix product's kernels of sm_90a: for few rows of X, for many, and with decoded tiles for more.
 #include "backends/sm90/gemm_few.hpp"
 #include "backends/sm90/gemm_many.hpp"
+#include "backends/sm90/gemm_tile.hpp"
 #include "cuda/gemm_sm90.hpp"
 
 namespace fp4pa::cuda {
@@ -11,10 +12,15 @@ __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_few(const __grid_co
   extern __shared__ __align__(1024) std::uint8_t shared[];
   sm90::FewBlock<kNvfp4, kOwnSums>(params, shared).run();
 }
-template <bool kNvfp4, int kXRows, int kGroups>
+template <bool kNvfp4, int kGroups>
 __global__ void __launch_bounds__(128 * kGroups, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::ManyBlock<kNvfp4, kXRows, kGroups>(params, shared).run();
+  sm90::ManyBlock<kNvfp4, kGroups>(params, shared).run();
+}
+template <bool kNvfp4>
+__global__ void __launch_bounds__(sm90::TileLayout::kThreads, 1) gemm_tile(const __grid_constant__ sm90::TileParams params) {
+  extern __shared__ __align__(1024) std::uint8_t shared[];
+  sm90::tile_block<kNvfp4>(params, shared);
 }
 
 }  // namespace
@@ -26,12 +32,13 @@ static const void* few_function(std::int64_t m) {
 const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept { return nvfp4 ? few_function<true>(m) : few_function<false>(m); }
 
 template <bool kNvfp4>
-static const void* many_function(int x_rows, int groups) {
-  if (x_rows == 128) return reinterpret_cast<const void*>(&gemm_many<kNvfp4, 128, 3>);
-  return groups == 2 ? reinterpret_cast<const void*>(&gemm_many<kNvfp4, 64, 2>) : reinterpret_cast<const void*>(&gemm_many<kNvfp4, 64, 3>);
+static const void* many_function(int groups) {
+  return groups == 2 ? reinterpret_cast<const void*>(&gemm_many<kNvfp4, 2>) : reinterpret_cast<const void*>(&gemm_many<kNvfp4, 3>);
 }
-const void* gemm_many_function(bool nvfp4, int x_rows, int groups) noexcept {
-  return nvfp4 ? many_function<true>(x_rows, groups) : many_function<false>(x_rows, groups);
+const void* gemm_many_function(bool nvfp4, int groups) noexcept { return nvfp4 ? many_function<true>(groups) : many_function<false>(groups); }
+
+const void* gemm_tile_function(bool nvfp4) noexcept {
+  return nvfp4 ? reinterpret_cast<const void*>(&gemm_tile<true>) : reinterpret_cast<const void*>(&gemm_tile<false>);
 }
 
 }  // namespace fp4pa::cuda

@@ -29,8 +29,8 @@ using core::WarpsDivide;
 namespace instance {
 
 /// Decode: 8 query rows a tile (16 with two row tiles), every warp on keys of its own.
-constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int row_tiles, int warps, int blocks, int stages) {
-  return {{k, k}, {v, v}, 1, head_dim, true, row_tiles, WarpsDivide::kKeys, warps, blocks, 32, {stages, stages}, false};
+constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int row_tiles, int warps, int blocks, int stages, int tile_keys = 32) {
+  return {{k, k}, {v, v}, 1, head_dim, true, row_tiles, WarpsDivide::kKeys, warps, blocks, tile_keys, {stages, stages}, false};
 }
 /// Prefill: four warps with 32 query rows each share the keys, which the block decodes once.
 constexpr SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys) {
@@ -61,15 +61,15 @@ constexpr SimtConfig any(int row_tiles, int warps) {
 inline constexpr SimtConfig kInstances[] = {
     instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3)),
     instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 3, 3)),
-    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 2, 4)),
+    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 3, 3)),
     instance::plain(instance::decode(KvKind::kFp8, KvKind::kFp8, 128, 1, 4, 2, 3)),
     instance::plain(instance::decode(KvKind::kBf16, KvKind::kBf16, 128, 1, 6, 1, 2)),
-    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 64, 1, 4, 3, 4)),
+    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 64, 1, 4, 3, 3, 64)),
     instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 256, 1, 4, 2, 2)),
     instance::plain(instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 3, 3), KvKind::kBf16)),
     instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3)),
     instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3)),
-    instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 3, 4)),
+    instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 3, 3, 64)),
     instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 1, 4, 2, 2)),
     instance::plain(instance::decode(KvKind::kFp8, KvKind::kFp8, 64, 1, 4, 3, 4)),
     instance::plain(instance::decode(KvKind::kBf16, KvKind::kBf16, 64, 1, 4, 2, 3)),

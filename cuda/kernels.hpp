@@ -12,8 +12,9 @@ template <int index>
 [[nodiscard]] const void* attend_function() noexcept;
 
 /// @param dependent  the kernel may be brought in while the one before runs, and waits for it itself: cuda/dependency.cuh
-cudaError_t launch(const void* function, int blocks, int threads, int shared_bytes, bool dependent, void** arguments,
-                   cudaStream_t stream) noexcept;
+/// @param cluster    blocks of a cluster, neighbours along x
+cudaError_t launch(const void* function, dim3 blocks, int threads, int shared_bytes, bool dependent, void** arguments,
+                   cudaStream_t stream, int cluster = 1) noexcept;
 /// Merges the partial states of the units that were divided.
 cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t stream) noexcept;
 

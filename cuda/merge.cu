@@ -16,28 +16,31 @@ __device__ core::RowMap rows_of(const AttendArgs& args, const core::Unit& unit) 
 
 /// What a merge reads first, keys streamed through may have driven from every cache, that of address translation too. Asked for
 /// before the wait, it is on its way when the wait ends.
-__device__ void prefetch(const AttendArgs& args) {
+__device__ void prefetch(const core::AttentionParams& p) {
   if (threadIdx.x != 0) return;
   const auto touch = [](const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); };
-  const core::AttentionParams& p = args.params;
-  touch(args.list.partition.notes + blockIdx.x);
-  touch(p.qo_indptr);
-  touch(p.seq_lens);
   const std::int64_t slot = 2 * static_cast<std::int64_t>(blockIdx.x);
   touch(p.partial_state + 2 * slot * p.partition.tile_rows);
   touch(p.partial_output + slot * p.partition.tile_rows * p.head_dim);
   touch(p.o.data);
 }
 
+/// A worker's note, readable before the wait: the attention's blocks wait for the schedule before they let this kernel in.
+__device__ core::MergeNote load_note(const core::MergeNote* from) {
+  return {__ldcg(&from->seq),   __ldcg(&from->block), __ldcg(&from->kv_head), __ldcg(&from->begin),
+          __ldcg(&from->first), __ldcg(&from->last),  __ldcg(&from->count)};
+}
+
 // Few registers, so that a block finds room as soon as one of the attention kernel's leaves. Two kernels, since code that does not run
 // would part the code that does.
 __global__ void __launch_bounds__(kThreads, 3) merge_balanced(const __grid_constant__ AttendArgs args) {
   __shared__ MergeSums shared;
-  prefetch(args);
-  wait_for_previous();
+  prefetch(args.params);
   const auto worker = static_cast<std::int32_t>(blockIdx.x);
-  const core::MergeNote note = args.list.partition.notes[worker];
-  if (note.count > 1) merge_share(args.params, shared, note, worker);
+  const core::MergeNote note = load_note(args.list.partition.notes + worker);
+  const core::RowMap rows(args.params, {note.seq, note.block, note.kv_head, {0, 0}, -1});
+  wait_for_previous();
+  if (note.count > 1) merge_share(args.params, shared, note, rows, worker);
 }
 
 __global__ void __launch_bounds__(kThreads, 2) merge_pieces(const __grid_constant__ AttendArgs args) {
@@ -54,7 +57,9 @@ __global__ void __launch_bounds__(kThreads, 2) merge_pieces(const __grid_constan
 cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t stream) noexcept {
   void* arguments[] = {const_cast<AttendArgs*>(&args)};
   const bool balanced = args.list.partition.split_tiles == 0;
-  return launch(balanced ? reinterpret_cast<const void*>(&merge_balanced) : reinterpret_cast<const void*>(&merge_pieces), args.list.partition.num_workers, kThreads, 0, dependent, arguments, stream);
+  const void* const function =
+      balanced ? reinterpret_cast<const void*>(&merge_balanced) : reinterpret_cast<const void*>(&merge_pieces);
+  return launch(function, dim3(args.list.partition.num_workers), kThreads, 0, dependent, arguments, stream);
 }
 
 }  // namespace fp4pa::cuda

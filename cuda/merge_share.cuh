@@ -21,21 +21,33 @@ struct MergeSums {
 /// The larger of two maxima; NaN if one is.
 __device__ __forceinline__ float larger(float a, float b) { return b > a || b != b ? b : a; }
 
-__device__ __forceinline__ void store_four(const float4& x, core::HeadTensor& o, std::int64_t at) {
-  const float four[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (o.dtype == DType::kF32) {
-      static_cast<float*>(o.data)[at + i] = four[i];
-    } else {
-      static_cast<std::uint16_t*>(o.data)[at + i] = o.dtype == DType::kF16 ? sm80::round_f16(four[i]) : sm80::round_bf16(four[i]);
-    }
+__device__ __forceinline__ void store_one(float x, const core::HeadTensor& o, std::int64_t at) {
+  if (o.dtype == DType::kF32) {
+    static_cast<float*>(o.data)[at] = x;
+  } else {
+    static_cast<std::uint16_t*>(o.data)[at] = o.dtype == DType::kF16 ? sm80::round_f16(x) : sm80::round_bf16(x);
   }
 }
+__device__ __forceinline__ void store_four(const float4& x, const core::HeadTensor& o, std::int64_t at) {
+  const float four[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) store_one(four[i], o, at + i);
+}
+
+/// What is left to do to a row of all parts: what its outputs are multiplied by, and its state with the sink.
+struct RowEnd {
+  float scale;
+  core::SoftmaxState with;
+  __device__ __forceinline__ RowEnd(const core::AttentionParams& p, const core::RowMap& rows, int row, core::SoftmaxState keys)
+      : with(keys) {
+    if (p.sinks != nullptr) with = with.with_sink(p.sinks[rows.head(row)] * core::kLog2E);
+    scale = core::rescale(keys.max, with.max) * with.normaliser();
+  }
+};
 
 /// The rows of a divided unit that fall to `worker`; every thread of a block of kShareWarps warps calls it.
-__device__ inline void merge_share(const core::AttentionParams& p, MergeSums& sums, const core::MergeNote& note, int worker) {
-  const core::RowMap rows(p, {note.seq, note.block, note.kv_head, {0, 0}, -1});
+__device__ inline void merge_share(const core::AttentionParams& p, MergeSums& sums, const core::MergeNote& note,
+                                   const core::RowMap& rows, int worker) {
   const int parts = note.last - note.first + 1;
   const int sharers = parts - 1 < rows.num_rows ? parts - 1 : rows.num_rows;  // all but the last have a note
   const int rank = worker - note.first;
@@ -45,39 +57,51 @@ __device__ inline void merge_share(const core::AttentionParams& p, MergeSums& su
   while (team > 1 && team * mine > kShareWarps) team /= 2;
   const int side_by_side = kShareWarps / team;
 
-  const int warp = static_cast<int>(threadIdx.x / 32);
+  constexpr unsigned kAll = 0xffffffffu;
+  const int warp = __shfl_sync(kAll, static_cast<int>(threadIdx.x / 32), 0);  // the same in all lanes, seen by the compiler
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int tile_rows = p.partition.tile_rows;
   const auto slot = [&](int part) { return 2 * (note.first + part) + (note.first + part == note.begin ? 1 : 0); };
-  const auto state = [&](int part, int row) {
-    return __ldcg(reinterpret_cast<const float2*>(p.partial_state) + static_cast<std::int64_t>(slot(part)) * tile_rows + row);
-  };
-
   for (int first = 0; first < mine; first += side_by_side) {
     const int index = first + warp / team;
     const bool active = index < mine;
     const int row = active ? rank + index * sharers : 0;
     float top = core::kMinusInf;
-    for (int part = lane; part < parts; part += 32) top = larger(top, state(part, row).x);
-    for (int bit = 16; bit > 0; bit /= 2) top = larger(top, __shfl_xor_sync(0xffffffffu, top, bit));
     float total = 0.0f;
-    for (int part = lane; part < parts; part += 32) {
-      const float2 s = state(part, row);
-      total += s.y * core::rescale(s.x, top);
-    }
-    for (int bit = 16; bit > 0; bit /= 2) total += __shfl_xor_sync(0xffffffffu, total, bit);
-
     float4 out[2] = {};
-#pragma unroll 4
-    for (int part = warp % team; part < parts; part += team) {
-      const float weight = core::rescale(state(part, row).x, top);
-      const auto* const from = reinterpret_cast<const float4*>(
-          p.partial_output + (static_cast<std::int64_t>(slot(part)) * tile_rows + row) * p.head_dim);
+#pragma unroll 1
+    for (int begin = 0; begin < parts; begin += 32) {  // a lane has the state of one part, which is read once
+      float2 state{core::kMinusInf, 0.0f};
+      if (begin + lane < parts) {
+        state = __ldcg(reinterpret_cast<const float2*>(p.partial_state) +
+                       static_cast<std::int64_t>(slot(begin + lane)) * tile_rows + row);
+      }
+      float highest = larger(top, state.x);
+#pragma unroll
+      for (int bit = 16; bit > 0; bit /= 2) highest = larger(highest, __shfl_xor_sync(kAll, highest, bit));
+      const float weight = core::rescale(state.x, highest);
+      const float correction = core::rescale(top, highest);
+      top = highest;
+      float sum = state.y * weight;
+#pragma unroll
+      for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(kAll, sum, bit);
+      total = total * correction + sum;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (4 * (lane + 32 * half) >= p.head_dim) continue;
-        const float4 x = __ldcg(from + lane + 32 * half);
-        out[half] = {out[half].x + weight * x.x, out[half].y + weight * x.y, out[half].z + weight * x.z, out[half].w + weight * x.w};
+        out[half] = {out[half].x * correction, out[half].y * correction, out[half].z * correction, out[half].w * correction};
+      }
+      const int left = parts - begin < 32 ? parts - begin : 32;
+#pragma unroll 4
+      for (int part = warp % team; part < left; part += team) {
+        const float w = __shfl_sync(kAll, weight, part);
+        const auto* const from = reinterpret_cast<const float4*>(
+            p.partial_output + (static_cast<std::int64_t>(slot(begin + part)) * tile_rows + row) * p.head_dim);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (4 * (lane + 32 * half) >= p.head_dim) continue;
+          const float4 x = __ldcg(from + lane + 32 * half);
+          out[half] = {out[half].x + w * x.x, out[half].y + w * x.y, out[half].z + w * x.z, out[half].w + w * x.w};
+        }
       }
     }
     if (team > 1) {
@@ -87,11 +111,8 @@ __device__ inline void merge_share(const core::AttentionParams& p, MergeSums& su
       __syncthreads();
     }
     if (!active || warp % team != 0) continue;
-    const core::SoftmaxState keys{top, total};
-    core::SoftmaxState with = keys;
-    if (p.sinks != nullptr) with = with.with_sink(p.sinks[rows.head(row)] * core::kLog2E);
-    const float scale = core::rescale(keys.max, with.max) * with.normaliser();
-    core::HeadTensor o = p.o;
+    const RowEnd done(p, rows, row, {top, total});
+    const core::HeadTensor o = p.o;
     const std::int64_t at = rows.token(row) * o.token_stride + rows.head(row) * o.head_stride;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -102,9 +123,9 @@ __device__ inline void merge_share(const core::AttentionParams& p, MergeSums& su
         const float4 y = sums.of[warp + w][half][lane];
         x = {x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w};
       }
-      store_four({x.x * scale, x.y * scale, x.z * scale, x.w * scale}, o, at + dim);
+      store_four({x.x * done.scale, x.y * done.scale, x.z * done.scale, x.w * done.scale}, o, at + dim);
     }
-    if (p.lse != nullptr && lane == 0) p.lse[rows.token(row) * p.num_q_heads + rows.head(row)] = with.lse();
+    if (p.lse != nullptr && lane == 0) p.lse[rows.token(row) * p.num_q_heads + rows.head(row)] = done.with.lse();
   }
 }
 

@@ -25,6 +25,11 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
 /// Whether warps of its own stage an item while the one before is stored.
 [[nodiscard]] constexpr bool decodes_ahead(int variant) { return shape_of(variant).producers > 0; }
 
+/// Whether a variant's blocks can share a unit as a cluster; on compute capability 9.0, where it was tried.
+[[nodiscard]] constexpr bool may_share(int variant, int compute_capability) {
+  return compute_capability == 90 && variant < kFirstNative && !core::divides_rows(shape_of(variant));
+}
+
 [[nodiscard]] inline core::SharedLayout shared_layout_of(int variant, const AttentionConfig& c, int warps) {
   const core::SimtConfig& shape = shape_of(variant);
   if (core::divides_tiles(shape)) {

@@ -7,78 +7,94 @@
 
 namespace fp4pa::FP4PA_GPU {
 
-constexpr int kScheduleThreads = 1024;
-constexpr int kSummingThreads = 512;
+[[nodiscard]] FP4PA_DEVICE inline std::int64_t shuffle_xor_64(std::int64_t value, int mask) {
+  const auto bits = static_cast<std::uint64_t>(value);
+  const std::uint64_t low = shuffle_xor(static_cast<std::uint32_t>(bits), mask);
+  const std::uint64_t high = shuffle_xor(static_cast<std::uint32_t>(bits >> 32), mask);
+  return static_cast<std::int64_t>(high << 32 | low);
+}
 
-/// One block. Where there are fewer sequences than summing threads, several threads share the row blocks of each: one long prompt
-/// has hundreds. Else a thread sums a run of sequences. The block scans the sums, and prefixes are written by the first thread of a
-/// sequence, or of a run. Then half of the threads find the workers' starts, and the other half the notes.
+constexpr int kScheduleThreads = 512;
+
+/// One block. Where there are fewer sequences than threads, several threads share the row blocks of each: one long prompt
+/// has hundreds. Else a thread sums a run of sequences. Sums go through the lanes and then from warp to warp, and prefixes are
+/// written by the first thread of a sequence, or of a run. Then each thread finds where a worker starts; the unit there is the
+/// one that the worker before may have left to merge.
 FP4PA_KERNEL_OF_ONE_BLOCK(schedule, kScheduleThreads, core::WorkList list) {
-  FP4PA_SHARED core::SequenceCost sums[kSummingThreads];
-  FP4PA_SHARED std::int64_t costs[kSummingThreads + 1];
+  constexpr int kScanWarps = kScheduleThreads / kLanes;
+  FP4PA_SHARED std::int64_t of_warp[2][kScanWarps];
+  FP4PA_SHARED std::int64_t costs[kScheduleThreads + 1];
   allow_dependents();
   const int thread = thread_id();
-  const bool summing = thread < kSummingThreads;
-  const int parts = list.batch > 0 && list.batch < kSummingThreads ? kSummingThreads / list.batch : 1;
-  const int run = (list.batch + kSummingThreads - 1) / kSummingThreads;
+  const int parts = list.batch > 0 && list.batch < kScheduleThreads ? kScheduleThreads / list.batch : 1;
+  const int run = (list.batch + kScheduleThreads - 1) / kScheduleThreads;
   const int first = thread / parts * run;
   const int begin = first < list.batch ? first : list.batch;
   const int end = begin + run < list.batch ? begin + run : list.batch;
+  const auto cost_of = [&](int b, int share, int shares) {
+    return core::sequence_cost(list.shape(b), list.partition, list.num_kv_heads, share, shares);
+  };
 
   core::SequenceCost own{0, 0};
-  if (summing) {
-    for (int b = begin; b < end; ++b) {
-      const core::SequenceCost cost =
-          core::sequence_cost(list.shape(b), list.partition, list.num_kv_heads, thread % parts, parts);
-      own.cost += cost.cost;
-      own.slots += cost.slots;
+  for (int b = begin; b < end; ++b) {
+    const core::SequenceCost cost = cost_of(b, thread % parts, parts);
+    own.cost += cost.cost;
+    own.slots += cost.slots;
+  }
+  const bool balanced = list.partition.split_tiles == 0;
+  FP4PA_NO_UNROLL
+  for (int which = 0; which < (balanced ? 1 : 2); ++which) {  // costs, and slots
+    std::int64_t* const prefix = which == 0 ? list.partition.cost_prefix : list.partition.slot_prefix;
+    std::int64_t all = which == 0 ? own.cost : own.slots;  // of a group of lanes that grows
+    std::int64_t before = 0;
+    FP4PA_NO_UNROLL
+    for (int bit = 1; bit < kLanes; bit *= 2) {
+      const std::int64_t other = shuffle_xor_64(all, bit);
+      if ((thread & bit) != 0) before += other;
+      all += other;
     }
-    sums[thread] = own;
-  }
-  sync_block();
-  for (int distance = 1; distance < kSummingThreads; distance *= 2) {
-    core::SequenceCost sum{0, 0};
-    if (summing) {
-      sum = sums[thread];
-      if (thread >= distance) {
-        sum.cost += sums[thread - distance].cost;
-        sum.slots += sums[thread - distance].slots;
-      }
+    if (thread % kLanes == 0) of_warp[which][thread / kLanes] = all;
+    sync_block();
+    std::int64_t total = 0;
+    FP4PA_UNROLL
+    for (int warp = 0; warp < kScanWarps; ++warp) {
+      const std::int64_t sum = of_warp[which][warp];
+      if (warp < thread / kLanes) before += sum;
+      total += sum;
     }
-    sync_block();
-    if (summing) sums[thread] = sum;
-    sync_block();
-  }
-  if (thread == kSummingThreads - 1) {
-    list.partition.cost_prefix[list.batch] = sums[thread].cost;
-    list.partition.slot_prefix[list.batch] = sums[thread].slots;
-    if (run <= 1) costs[list.batch] = sums[thread].cost;
-  }
-  if (summing && thread % parts == 0) {
-    core::SequenceCost before{sums[thread].cost - own.cost, sums[thread].slots - own.slots};
+    if (thread == 0) {
+      prefix[list.batch] = total;
+      if (which == 0 && run <= 1) costs[list.batch] = total;
+    }
+    if (thread % parts != 0) continue;
     for (int b = begin; b < end; ++b) {
-      list.partition.cost_prefix[b] = before.cost;
-      list.partition.slot_prefix[b] = before.slots;
-      if (run == 1) {
-        costs[b] = before.cost;
-        break;
-      }
-      const core::SequenceCost cost = core::sequence_cost(list.shape(b), list.partition, list.num_kv_heads);
-      before.cost += cost.cost;
-      before.slots += cost.slots;
+      prefix[b] = before;
+      if (which == 0 && run <= 1) costs[b] = before;
+      if (run <= 1) break;
+      const core::SequenceCost cost = cost_of(b, 0, 1);
+      before += which == 0 ? cost.cost : cost.slots;
     }
   }
   sync_block();
 
   core::WorkList near = list;  // searched in shared memory where the prefixes fit
   if (kFlatPointers && run <= 1) near.partition.cost_prefix = costs;
-  const bool balanced = list.partition.split_tiles == 0;
-  for (int worker = thread % kSummingThreads; worker < list.partition.num_workers; worker += kSummingThreads) {
-    if (summing) {
-      list.partition.starts[worker] = core::worker_start(near, worker);
-    } else {
-      list.partition.notes[worker] = balanced ? core::merge_note(near, worker) : core::MergeNote{};
+  const int workers = list.partition.num_workers;
+  const std::int64_t total = near.total_cost();
+  for (int worker = thread; worker <= workers; worker += kScheduleThreads) {
+    core::WorkerStart start{};
+    core::MergeNote note{};
+    start.begin = core::worker_begin(total, workers, worker);
+    start.end = core::worker_begin(total, workers, worker + 1);
+    if (start.begin < total) {
+      const core::UnitCursor cursor(near, start.begin);
+      cursor.place(start);
+      if (balanced && worker > 0) {
+        note = core::merge_note(near, worker - 1, core::worker_begin(total, workers, worker - 1), start.begin, cursor.unit());
+      }
     }
+    if (worker < workers) list.partition.starts[worker] = start;
+    if (worker > 0) list.partition.notes[worker - 1] = note;
   }
 }
 

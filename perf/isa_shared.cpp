@@ -16,6 +16,7 @@
 #include "backends/sm80/gemm_params.hpp"
 #include "backends/sm90/gemm_few_params.hpp"
 #include "backends/sm90/gemm_many_params.hpp"
+#include "backends/sm90/gemm_tile_params.hpp"
 #include "cuda/variants.hpp"
 #include "hip/gemm_shims.hpp"
 #include "hip/instances.hpp"
@@ -132,10 +133,13 @@ void sm90_products(Object& gemm) {
     for (const int most : {sm90::kFewMostX, 2}) {
       kernels.kernel("gemm_few" + format + ", " + std::to_string(most) + ")", sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, most), 0);
     }
-    for (const auto& [x_rows, groups] : {std::pair{64, 2}, {64, 3}, {128, 3}}) {
-      kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + ", " + std::to_string(sm90::many_rows(groups)) + ")", 128 * groups,
-                     sm90::many_shared_bytes(x_rows, groups), 0);
+    for (const int groups : {2, 3}) {
+      kernels.kernel("gemm_many" + format + ", " + std::to_string(sm90::kManyXRows) + ", " + std::to_string(sm90::many_rows(groups)) + ")",
+                     128 * groups, sm90::many_shared_bytes(groups), 0);
     }
+    using Tile = sm90::TileLayout;
+    kernels.kernel("gemm_tile" + format + ", " + std::to_string(Tile::kXRows) + ", " + std::to_string(Tile::kWRows) + ")", Tile::kThreads,
+                   Tile::kSharedBytes, 0);
   }
 }
 

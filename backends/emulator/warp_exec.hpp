@@ -111,10 +111,10 @@ class WarpExec {
   }
 
   void copy_async_16(Lane lane, std::uint32_t to, const void* from, bool valid, Site at = Site::current()) {
-    const Access now = access(lane.id, at);
-    const auto source = reinterpret_cast<std::uintptr_t>(from);
-    if (!aligned(to, 16, now) || (valid && !aligned(source, 16, now))) return;
-    if (block_.issue_copy(to, 16, now)) open_.push_back({to, valid ? from : nullptr, now});
+    copy_async<16>(lane, to, from, valid, at);
+  }
+  void copy_async_4(Lane lane, std::uint32_t to, const void* from, bool valid, Site at = Site::current()) {
+    copy_async<4>(lane, to, from, valid, at);
   }
   void copy_commit() {
     groups_.push_back(std::move(open_));
@@ -125,7 +125,7 @@ class WarpExec {
     while (groups_.size() > static_cast<std::size_t>(kNewest)) {
       for (const Copy& c : groups_.front()) {
         Access now = access(c.issued.lane, at);
-        block_.land_copy(c.to, 16, c.from, now);
+        block_.land_copy(c.to, c.bytes, c.from, now);
       }
       groups_.pop_front();
     }
@@ -177,10 +177,18 @@ class WarpExec {
  private:
   struct Copy {
     std::uint32_t to;
+    std::uint32_t bytes;
     const void* from;  // null: zeros
     Access issued;
   };
 
+  template <std::uint32_t kBytes>
+  void copy_async(Lane lane, std::uint32_t to, const void* from, bool valid, const Site& at) {
+    const Access now = access(lane.id, at);
+    const auto source = reinterpret_cast<std::uintptr_t>(from);
+    if (!aligned(to, kBytes, now) || (valid && !aligned(source, kBytes, now))) return;
+    if (block_.issue_copy(to, kBytes, now)) open_.push_back({to, kBytes, valid ? from : nullptr, now});
+  }
   void end_region() {
     log_.each_instruction([&](std::uint16_t site, int bytes, const std::uint32_t* offsets) {
       if (block_.watch().banks != nullptr) count(site, count_banks<kLanes>(kBanks, bytes, offsets));

@@ -102,8 +102,8 @@ class WarpExec {
     asm volatile("" : "+r"(x));
     return x;
   }
-  /// From here on what depends on the lane is computed anew.
-  __device__ __forceinline__ void forget() { lane_.id = anew(lane_.id); }
+  /// From here on what depends on the lane is computed anew. That it is less than 32 stays known: divisions of it are shifts.
+  __device__ __forceinline__ void forget() { lane_.id = anew(lane_.id) & (kLanes - 1); }
 
   /// from + a * b.
   [[nodiscard]] __device__ __forceinline__ static const std::uint8_t* add_product(const std::uint8_t* from, std::uint32_t a,
@@ -117,6 +117,10 @@ class WarpExec {
   __device__ __forceinline__ void copy_async_16(Lane, std::uint32_t to, const void* from, bool valid) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to), "l"(from), "r"(valid ? 16 : 0)
                  : "memory");
+  }
+  /// The same of 4 bytes, which go through the first-level cache.
+  __device__ __forceinline__ void copy_async_4(Lane, std::uint32_t to, const void* from, bool valid) const {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(base_ + to), "l"(from), "r"(valid ? 4 : 0) : "memory");
   }
   __device__ __forceinline__ void copy_commit() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
   template <int kNewest>

@@ -288,13 +288,9 @@ class GemmBlock {
     } else if constexpr (kAlwaysSums) {
       multiply<true>(ring);
     } else {
-      // Every row of the warp is some lane's: one look at all scales of the stage. Bytes 107 to 131 are 2^-20 to 2^4.
+      // Every row of the warp is some lane's: one look at all scales of the stage.
       const int row = exec_.warp() * 32 + lane_.id;
-      const std::uint32_t four = scale_word(ring, row, 0, row_shift(row));
-      constexpr std::uint32_t kLow7 = 0x7f7f7f7fu;
-      const std::uint32_t at_least_107 = ((four & kLow7) + 0x15151515u) | four;
-      const std::uint32_t above_131 = ((four & kLow7) + 0x7c7c7c7cu) & four;
-      const bool outside = ((~at_least_107 | above_131) & 0x80808080u) != 0;
+      const bool outside = outside_f16(scale_word(ring, row, 0, row_shift(row)));
       if (__any_sync(0xffffffffu, outside)) {
         multiply<true>(ring);
       } else {

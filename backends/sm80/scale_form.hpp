@@ -47,6 +47,10 @@ struct OperandScales {
   [[nodiscard]] FP4PA_FN static constexpr int raw_offset(KvKind k, int head_dim, int key) {
     return key / 32 * 32 * value_bytes(k, head_dim) + key % 32 * raw_bytes(k, head_dim);
   }
+  /// Where the words of V's key `key` lie, as they come from the cache, before store_value.
+  [[nodiscard]] FP4PA_FN static constexpr int copied_offset(KvKind k, int head_dim, int key) {
+    return k == KvKind::kNvfp4 ? key * count(k, head_dim) : raw_offset(k, head_dim, key);
+  }
   /// Offset of scale `index` of V's keys 8o + 2t and the next of a strip, o from 0 to 3.
   [[nodiscard]] FP4PA_FN static constexpr int value_offset(KvKind k, int head_dim, int strip, int index, int t) {
     return 32 * (strip * value_bytes(k, head_dim) + raw_bytes(k, head_dim)) + (index * 4 + t) * 16;

@@ -1,4 +1,4 @@
-// C = X W^T with W in FP4 and many rows of X on sm_90a, on wgmma: three warpgroups of 64 rows of W each, and 64 or 128 rows of X.
+// C = X W^T with W in FP4 and many rows of X on sm_90a, on wgmma: two or three warpgroups of 64 rows of W each, and 64 rows of X.
 //
 // W is the A operand, decoded to f16 in registers, and X the B operand, in f16 in shared memory as it lies in memory. So columns
 // keep their order, and a lane needs two neighbouring codes of every eight: one byte of each word.
@@ -25,9 +25,8 @@
 
 namespace fp4pa::sm90 {
 
-/// @tparam kXRows   of a block
 /// @tparam kGroups  warpgroups, each with 64 rows of W
-template <bool kNvfp4, int kXRows, int kGroups>
+template <bool kNvfp4, int kGroups>
 class ManyBlock {
  public:
   __device__ __forceinline__ ManyBlock(const ManyParams& many, std::uint8_t* shared)
@@ -108,18 +107,18 @@ class ManyBlock {
   }
 
  private:
+  static constexpr int kXRows = kManyXRows;
   static constexpr int kRows = 64 * kGroups;  // of W
   static constexpr int kThreads = 128 * kGroups;
   static constexpr int kSumPitch = many_sum_pitch(kGroups);
-  static constexpr int kRing = many_ring(kXRows, kGroups);
+  static constexpr int kRing = many_ring(kGroups);
   static constexpr int kAhead = kRing - 3;  // warpgroups may be a stage apart
-  static constexpr int kStageBytes = many_stage_bytes(kXRows, kGroups);
+  static constexpr int kStageBytes = many_stage_bytes(kGroups);
   static constexpr int kPanel = kXRows * kPanelRowBytes;
   static constexpr int kCodes = 2 * kPanel;           // behind X
   static constexpr int kWords = kNvfp4 ? 2 : 1;       // of a row's scales of a stage
   static constexpr float kUnit = kNvfp4 ? 16384.0f : 8.0f;  // what undoes the operands' powers of two
-  static constexpr std::uint32_t kOnes = 0x7f7f7f7fu;       // four E8M0 scales of 1
-  static constexpr bool kTight = !kNvfp4 && kXRows == 128;  // the instance that needs all registers
+  static constexpr std::uint32_t kUnsigned = 0x7f7f7f7fu;   // four E4M3 scales but their signs
 
   __device__ __forceinline__ static std::uint32_t slot_offset(int slot) { return static_cast<std::uint32_t>(slot * kStageBytes); }
   /// Barriers lie behind the ring: a stage has arrived, all warps are through with it.
@@ -166,8 +165,6 @@ class ManyBlock {
       const std::uint8_t* const at = scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(row, 0, p_.groups))
                                                         : std::int64_t{row} * p_.groups);
       before_[r] = static_cast<int>(reinterpret_cast<std::uintptr_t>(at) & 3u);
-      // Else the compiler shifts by the address, and keeps its low word beside these bits.
-      if constexpr (kTight) before_[r] = WarpExec::anew(before_[r]);
       scale_at_[r] = at - before_[r];
     }
     word_step_ = blocked ? 512 : 4;
@@ -211,7 +208,7 @@ class ManyBlock {
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
       for (int w = 0; w < kWords; ++w) scale_[r][w] = __funnelshift_r(next_scale_[r][w], next_scale_[r][w + 1], 8 * before_[r]);
-      if constexpr (!kNvfp4) outside_ |= outside_f16(scale_[r][0]);
+      if constexpr (!kNvfp4) outside_ |= sm80::outside_f16(scale_[r][0]);
     }
     if constexpr (!kNvfp4) outside_ = __any_sync(0xffffffffu, outside_);
     load_scales(stage + 1);
@@ -220,7 +217,7 @@ class ManyBlock {
       if constexpr (kNvfp4) {
 #pragma unroll
         for (int chunk = 0; chunk < 4; ++chunk) {
-          factors_[r][chunk] = sm80::e4m3_to_f16((scale_[r][chunk / 2] & kOnes) >> (16 * (chunk % 2)));
+          factors_[r][chunk] = sm80::e4m3_to_f16((scale_[r][chunk / 2] & kUnsigned) >> (16 * (chunk % 2)));
         }
       } else {
         // 2^(e - 127 + 11) in f16, on codes at 2^-14: of chunks 0 and 2, then of 1 and 3.
@@ -261,13 +258,6 @@ class ManyBlock {
   }
 
   __device__ __forceinline__ int warp_row() const { return exec_.warp() * 16; }
-
-  /// Whether one of four E8M0 scales is outside of 2^-20 to 2^4, bytes 107 to 131.
-  __device__ __forceinline__ static bool outside_f16(std::uint32_t four) {
-    const std::uint32_t at_least_107 = ((four & kOnes) + 0x15151515u) | four;
-    const std::uint32_t above_131 = ((four & kOnes) + 0x7c7c7c7cu) & four;
-    return ((~at_least_107 | above_131) & 0x80808080u) != 0;
-  }
 
   /// A lane's two codes of each eight of the 32 in a chunk, in f16 times 2^-14.
   __device__ __forceinline__ void decode_chunk(std::uint32_t slot, int row, int chunk, std::uint32_t (&out)[4]) const {

@@ -11,6 +11,8 @@
 //             else is in the batch, and whole items are dealt out by the same rule of equal cost. A sequence with more than
 //             kMaxSplitRows packed query rows has units enough and is not cut: the partial states of a long prefill would
 //             outweigh its result.
+//   shared:   (of a back end's choosing, where units are few and short) every unit has as many workers of its own, which divide
+//             its tiles evenly and put the result together among themselves. There is no line.
 //
 // Nothing is written down but one prefix sum per sequence: every worker finds its items by arithmetic, and every merge
 // finds its partial states the same way. Source of the idea: stream-K decomposition of matrix products.
@@ -18,6 +20,7 @@
 
 #include <cstdint>
 
+#include "core/divisor.hpp"
 #include "core/macros.hpp"
 
 namespace fp4pa::core {
@@ -31,6 +34,8 @@ inline constexpr std::int32_t kItemOverheadTiles = 1;
 inline constexpr std::int32_t kMaxSplitRows = 256;
 /// A split that cuts nothing.
 inline constexpr std::int32_t kNoSplit = 1 << 30;
+/// Most workers that share a unit.
+inline constexpr std::int32_t kMostSharers = 8;
 
 struct WorkerStart;
 struct MergeNote;
@@ -46,6 +51,9 @@ struct Partition {
   std::int32_t overhead_tiles = kItemOverheadTiles;  // cost of an item beyond its tiles
   WorkerStart* starts = nullptr;    // [num_workers]
   MergeNote* notes = nullptr;       // [num_workers]
+  // Shared: no prefix sums, starts or notes. See shared_part().
+  Divisor sharers = {};             // workers of a unit; by 0: balanced or fixed
+  Divisor least_tiles = {};         // of a part, while there are workers without any
 };
 
 /// What decides which keys a row block sees.
@@ -100,6 +108,24 @@ struct TileRange {
   return static_cast<std::int64_t>(s.q_len) * s.group_heads > kMaxSplitRows ? kNoSplit : split_tiles;
 }
 
+/// KV tiles that queries `first_query` to `last_query` can see.
+[[nodiscard]] FP4PA_FN constexpr TileRange tiles_seen(const SequenceShape& s, std::int32_t first_query, std::int32_t last_query) {
+  const std::int32_t offset = s.kv_len - s.q_len;  // key position of the first query; negative if keys are missing
+  std::int32_t end = s.kv_len;
+  if (s.ends_at_row) {
+    const std::int32_t visible = offset + last_query + 1;
+    end = visible < 0 ? 0 : visible < s.kv_len ? visible : s.kv_len;
+  }
+  std::int32_t begin = 0;
+  if (s.sliding_window > 0) {
+    const std::int32_t first = offset + first_query + 1 - s.sliding_window;
+    begin = first < 0 ? 0 : first < end ? first : end;
+  }
+  TileRange range{begin / kScheduleTokens, (end + kScheduleTokens - 1) / kScheduleTokens};
+  if (range.end < range.begin) range.end = range.begin;
+  return range;
+}
+
 /// KV tiles that the rows of block `block` can see.
 [[nodiscard]] FP4PA_FN constexpr TileRange visible_tiles(const SequenceShape& s, std::int32_t tile_rows,
                                                          std::int32_t block) {
@@ -115,20 +141,7 @@ struct TileRange {
     first_query = query_of(first_row);
     last_query = query_of(last_row);
   }
-  const std::int32_t offset = s.kv_len - s.q_len;  // key position of the first query; negative if keys are missing
-  std::int32_t end = s.kv_len;
-  if (s.ends_at_row) {
-    const std::int32_t visible = offset + last_query + 1;
-    end = visible < 0 ? 0 : visible < s.kv_len ? visible : s.kv_len;
-  }
-  std::int32_t begin = 0;
-  if (s.sliding_window > 0) {
-    const std::int32_t first = offset + first_query + 1 - s.sliding_window;
-    begin = first < 0 ? 0 : first < end ? first : end;
-  }
-  TileRange range{begin / kScheduleTokens, (end + kScheduleTokens - 1) / kScheduleTokens};
-  if (range.end < range.begin) range.end = range.begin;
-  return range;
+  return tiles_seen(s, first_query, last_query);
 }
 
 /// Items a unit of `tiles` tiles falls into under fixed splits; one even when there is nothing to see (O = 0 is work too).
@@ -177,13 +190,10 @@ struct SequenceCost {
   return divide(total * worker, num_workers);
 }
 
-/// The worker whose piece holds cost coordinate x: the inverse of worker_begin.
+/// The worker whose piece holds cost coordinate x, inverse of worker_begin: the last w with total * w < (x + 1) * num_workers.
 [[nodiscard]] FP4PA_FN constexpr std::int32_t worker_of(std::int64_t total, std::int32_t num_workers, std::int64_t x) {
   if (total < num_workers) return static_cast<std::int32_t>(x);
-  std::int32_t w = static_cast<std::int32_t>(divide(x * num_workers, total));
-  while (w + 1 < num_workers && worker_begin(total, num_workers, w + 1) <= x) ++w;
-  while (w > 0 && worker_begin(total, num_workers, w) > x) --w;
-  return w;
+  return static_cast<std::int32_t>(divide((x + 1) * num_workers - 1, total));
 }
 
 }  // namespace fp4pa::core

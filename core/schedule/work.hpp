@@ -64,16 +64,6 @@ struct WorkerStart {
 /// Walks the units: the KV heads of a row block, which are alike, and then on to the next row block.
 class UnitCursor {
  public:
-  /// Where a cursor stands, as plain data.
-  struct Place {
-    SequenceShape shape;
-    Unit unit;
-    std::int64_t block_begin;
-    std::int64_t block_slot;
-  };
-
-  FP4PA_FN UnitCursor(const WorkList& list, const Place& place)
-      : list_(list), shape_(place.shape), unit_(place.unit), block_begin_(place.block_begin), block_slot_(place.block_slot) {}
   /// The unit that holds coordinate x, 0 <= x < total_cost().
   FP4PA_FN UnitCursor(const WorkList& list, std::int64_t x) : list_(list) {
     std::int32_t low = 0;
@@ -111,7 +101,6 @@ class UnitCursor {
   }
 
   [[nodiscard]] FP4PA_FN const Unit& unit() const { return unit_; }
-  [[nodiscard]] FP4PA_FN Place place() const { return {shape_, unit_, block_begin_, block_slot_}; }
 
   /// What the units of a row block have in common; to be called on each row block.
   FP4PA_FN void measure() {
@@ -240,49 +229,74 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
 }
 
 /// The same, item by item, as plain data that lies somewhere in between: the list is told anew for every item, so that a kernel
-/// reads it where its arguments lie.
+/// reads it where its arguments lie. No more is kept than where the walk stands: what is to be measured there, is measured again for
+/// every item, which is less code than to keep it.
 class ItemWalk {
  public:
-  /// @param start  worker_start() of this worker
-  FP4PA_FN ItemWalk(const WorkList& list, std::int32_t worker, const WorkerStart& start)
-      : begin_(start.begin), end_(start.end), worker_(worker) {
-    if (start.begin >= start.end) return;
-    UnitCursor cursor(list, start);
-    cursor.measure();
-    place_ = cursor.place();
-  }
+  /// @param start  worker_start() of this worker in the list
+  FP4PA_FN ItemWalk(const WorkList&, std::int32_t worker, const WorkerStart& start) : at_(start), worker_(worker) {}
 
   /// The next item; false where there are no more.
   /// @param list  that the walk was made for
   [[nodiscard]] FP4PA_FN bool next(const WorkList& list, WorkItem& item) {
-    if (begin_ >= end_) return false;
-    WorkerStart line{};  // as much of it as pieces ask for
-    line.begin = begin_;
-    line.end = end_;
-    UnitCursor cursor(list, place_);
+    if (at_.begin >= at_.end) return false;
+    UnitCursor cursor(list, at_);
     const Unit& unit = cursor.unit();
-    while (unit.begin < end_) {
-      while (piece_ < unit.pieces) {
-        if (!piece_of(unit, piece_++, worker_, line, item)) continue;
-        place_ = cursor.place();
-        return true;
-      }
-      piece_ = 0;
-      if (cursor.next_head()) continue;
-      if (!cursor.next_block()) break;
+    do {
       cursor.measure();
-    }
-    begin_ = end_;
-    return false;
+      do {
+        if (unit.begin >= at_.end) return end();
+        while (piece_ < unit.pieces) {
+          if (!piece_of(unit, piece_++, worker_, at_, item)) continue;
+          cursor.place(at_);
+          return true;
+        }
+        piece_ = 0;
+      } while (cursor.next_head());
+    } while (cursor.next_block());
+    return end();
   }
 
  private:
-  std::int64_t begin_;  // of the worker's part of the line; its end, once there are no more items
-  std::int64_t end_;
+  FP4PA_FN bool end() {
+    at_.begin = at_.end;
+    return false;
+  }
+
+  WorkerStart at_;  // the worker's part of the line, whose begin is its end once there are no more items; and the unit at hand
   std::int32_t worker_;
   std::int32_t piece_ = 0;  // of the unit at hand, to be looked at next
-  UnitCursor::Place place_{};
 };
+
+/// What one of the workers of a shared unit has of it.
+struct SharedPart {
+  WorkItem item;
+  std::int32_t parts;  // of the unit; the first workers have one each, the others none
+};
+
+/// The part of worker `rank` of the unit of a sequence whose rows are one row block, in the order of the keys and with slots in
+/// that order: `least_tiles` each, or equal parts for all workers where there are more tiles than that.
+[[nodiscard]] FP4PA_FN SharedPart shared_part(const Partition& p, const SequenceShape& shape, std::int32_t seq,
+                                              std::int32_t kv_head, std::int32_t num_kv_heads, std::int32_t rank) {
+  if (shape.q_len == 0) return {};
+  const auto sharers = static_cast<std::int32_t>(p.sharers.divisor);
+  const auto least = static_cast<std::int32_t>(p.least_tiles.divisor);
+  const TileRange tiles = tiles_seen(shape, 0, shape.q_len - 1);
+  const auto quotient = [](const Divisor& d, std::int32_t n) {
+    return static_cast<std::int32_t>(d.quotient(static_cast<std::uint32_t>(n)));
+  };
+  std::int32_t parts = quotient(p.least_tiles, tiles.size() + least - 1);
+  std::int32_t first = rank * least;
+  std::int32_t last = first + least < tiles.size() ? first + least : tiles.size();
+  if (parts > sharers) {
+    parts = sharers;
+    first = quotient(p.sharers, tiles.size() * rank);
+    last = quotient(p.sharers, tiles.size() * (rank + 1));
+  }
+  if (parts == 0) parts = 1;  // a unit that sees nothing is a part, too: somebody must write its zeros
+  const std::int64_t slot = (static_cast<std::int64_t>(seq) * num_kv_heads + kv_head) * sharers + rank;
+  return {{seq, 0, kv_head, {tiles.begin + first, tiles.begin + last}, parts > 1 ? slot : -1}, parts};
+}
 
 /// Fills the prefix sums, sequence by sequence.
 inline void fill_prefixes(const WorkList& list) {
@@ -335,17 +349,22 @@ struct UnitParts {
 };
 
 /// The note of a worker under a balanced cut; there is one unit at most that goes on after its piece.
-[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker) {
-  const std::int64_t total = list.total_cost();
-  const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
-  const std::int64_t end = worker_begin(total, list.partition.num_workers, worker + 1);
-  if (begin == end || end == total) return {};
-  const Unit unit = UnitCursor(list, end).unit();
+/// @param begin, end  the worker's piece of the line
+/// @param unit        that holds `end`
+[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker, std::int64_t begin, std::int64_t end,
+                                            const Unit& unit) {
   if (unit.begin >= end) return {};
   const WorkItem item = balanced_piece(unit, worker, begin, end);
   if (item.tiles.size() == 0 || item.tiles.end == unit.tiles.end) return {};
   const UnitParts parts(list, unit);
   return {unit.seq, unit.block, unit.kv_head, parts.begin, parts.first, parts.last, parts.count};
+}
+[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker) {
+  const std::int64_t total = list.total_cost();
+  const std::int64_t begin = worker_begin(total, list.partition.num_workers, worker);
+  const std::int64_t end = worker_begin(total, list.partition.num_workers, worker + 1);
+  if (begin == end || end == total) return {};
+  return merge_note(list, worker, begin, end, UnitCursor(list, end).unit());
 }
 
 /// Slot of part `i` of a job, or -1 when that worker's part is empty.

@@ -57,7 +57,8 @@ concept Exec = requires(E& e, const E& ce, typename E::template PerLane<float>& 
   { e.template load_global<std::uint32_t>(global) } -> std::same_as<std::uint32_t>;
 
   // 16 bytes from global to shared memory, zeros if the flag is false; they may be read after copy_wait and a barrier.
-  // copy_commit closes a group; copy_wait<N> returns when at most the N newest groups of the lane are under way.
+  // copy_commit closes a group; copy_wait<N> returns when at most the N newest groups of the lane are under way. Plain instances
+  // ask for copy_async_4, too.
   e.copy_async_16(lane, offset, global, flag);
   e.copy_commit();
   e.template copy_wait<0>();

@@ -1,7 +1,8 @@
 // The short way of a stream of keys: tiles whose every run of 16 keys lies in one page, see key_stream.hpp.
 //
 // A thread's copies come from a few runs of the tile, always from the same places within them. So what changes from tile to
-// tile is a page id and a position in the page for each run, and no address passes through shared memory.
+// tile is a page id and a position in the page for each run, and no address passes through shared memory. Plain instances copy
+// scales and page ids too, to a tile's own place: the page ids of a tile come with the one that was in its slot before.
 #pragma once
 
 #include "core/simt/key_stream.hpp"
@@ -42,8 +43,10 @@ FP4PA_FN void load_words(E& exec, const std::uint8_t* from, std::uint32_t (&word
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::prepare_runs() {
   const std::int32_t size = segment_.page_size;
-  by_runs_ = fits_runs(size) && walk_.first % kRunKeys == 0 && walk_.pieces.group == 0 && segment_.table.ring_pages == 0 &&
-             fits_runs(segment_.k, kKKind, head_dim()) && fits_runs(segment_.v, kVKind, head_dim());
+  if constexpr (!kOnlyRuns) {
+    by_runs_ = fits_runs(size) && walk_.first % kRunKeys == 0 && walk_.pieces.group == 0 && segment_.table.ring_pages == 0 &&
+               fits_runs(segment_.k, kKKind, head_dim()) && fits_runs(segment_.v, kVKind, head_dim());
+  }
   page_shift_ = 0;
   while ((1 << page_shift_) < size) ++page_shift_;
   const PageTable& table = segment_.table;
@@ -59,6 +62,13 @@ FP4PA_FN void KeyStreamOf<Shim, S>::prepare_runs() {
     run_[lane].k_scales = segment_.k.scales + item_.kv_head * segment_.k.scale_head_stride;
     run_[lane].v_scales = segment_.v.scales + item_.kv_head * segment_.v.scale_head_stride;
     if constexpr (kTokenWords > 0) run_[lane].v_scales += 4 * thread(lane);
+    // Neighbouring keys of a lane are a multiple of 32 apart, and pages of four bytes: which half it has does not change.
+    const auto half = [&](const std::uint8_t* scales, std::int64_t token_stride) {
+      const auto address = reinterpret_cast<std::uintptr_t>(scales) + static_cast<std::uintptr_t>(lane.id * token_stride);
+      return static_cast<int>(address / 2 % 2);
+    };
+    if constexpr (kKBytes == 2) run_[lane].k_half = half(run_[lane].k_scales, segment_.k.scale_token_stride);
+    if constexpr (kVBytes == 2) run_[lane].v_half = half(run_[lane].v_scales, segment_.v.scale_token_stride);
     run_[lane].k = keep(run_[lane].k);
     run_[lane].v = keep(run_[lane].v);
     run_[lane].k_scales = keep(run_[lane].k_scales);
@@ -76,11 +86,8 @@ FP4PA_FN int KeyStreamOf<Shim, S>::run_key(Lane lane, int j) const {
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::look_up_runs(std::int32_t index, PerLane<Pages>& pages) {
   const std::int32_t begin = walk_.first + index * kTileKeys;
-  const std::int32_t last = walk_.range.end - 1;
   exec_.each_lane([&](Lane lane) {
-    const auto page = [&](std::int32_t key) {
-      return exec_.template load_global<std::int32_t>(page_ids_ + ((key < last ? key : last) >> page_shift_));
-    };
+    const auto page = [&](std::int32_t key) { return exec_.template load_global<std::int32_t>(page_id(key)); };
     FP4PA_UNROLL
     for (int j = 0; j < kRuns; ++j) pages[lane].of_run[j] = page(begin + run_key(lane, j));
     if constexpr (!kAllRuns) {
@@ -110,45 +117,108 @@ FP4PA_FN void KeyStreamOf<Shim, S>::start_runs() {
   look_up_runs(index_ + kStages * step(), pages_);
   FP4PA_UNROLL
   for (int s = 0; s < kStages; ++s) {
+    const std::int32_t begin = walk_.first + (index_ + s * step()) * kTileKeys;
     PerLane<RunRows> rows;
-    locate_runs<true>(walk_.first + (index_ + s * step()) * kTileKeys, pages[s], rows, scales[s]);
+    locate_runs(begin, pages[s], rows);
+    load_scales(begin, pages[s], scales[s]);
     copy_runs<true>(index_ + s * step(), rows, s);
+    exec_.copy_commit();
   }
   FP4PA_UNROLL
   for (int s = 0; s + 1 < kStages; ++s) store_scales(scales[s], s);
   scales_ = scales[kStages - 1];
 }
 
+/// A full tile.
+template <class Shim, std::int32_t S>
+FP4PA_FN void KeyStreamOf<Shim, S>::stage_runs(std::int32_t index, int slot) {
+  const std::int32_t begin = walk_.first + index * kTileKeys;
+  PerLane<RunRows> rows;
+  locate_runs(begin, pages_, rows);
+  load_scales(begin, pages_, scales_);
+  look_up_runs(index + step(), pages_);
+  if constexpr (kAhead == 0) team_barrier();  // else the products had one after the last of them read the slot
+  copy_runs<true>(index, rows, slot);
+  exec_.copy_commit();
+}
+
+/// The first tiles of a plain instance.
+template <class Shim, std::int32_t S>
+FP4PA_FN void KeyStreamOf<Shim, S>::copy_first_tiles() {
+  static_assert(!kBlockTeam && kAllRuns && kStages * kRuns <= E::kLanes && kStages * kRuns * 4 <= kPageIdBytes);
+  exec_.each_lane([&](Lane lane) {
+    if (lane.id >= kStages * kRuns) return;
+    const std::int32_t key = walk_.first + (index_ + lane.id / kRuns * step()) * kTileKeys + lane.id % kRuns * kRunKeys;
+    const auto id = exec_.template load_global<std::int32_t>(page_id(key));
+    exec_.template store_shared<std::int32_t>(lane, page_id_offset(0, lane.id), id);
+  });
+  team_barrier();
+  FP4PA_NO_UNROLL
+  for (int s = 0; s < kStages; ++s) {
+    const std::int32_t index = index_ + s * step();
+    if (empty(index)) {
+      exec_.copy_commit();
+    } else {
+      copy_tile<false>(index, s);
+    }
+  }
+}
+
+/// All that comes from global memory for a tile of a plain instance.
 /// @tparam kFull  all keys of the tile exist; else rows and scales of the others become zeros
 template <class Shim, std::int32_t S>
 template <bool kFull>
-FP4PA_FN void KeyStreamOf<Shim, S>::stage_runs(std::int32_t index, int slot) {
+FP4PA_FN void KeyStreamOf<Shim, S>::copy_tile(std::int32_t index, int slot) {
+  const std::int32_t begin = walk_.first + index * kTileKeys;
+  PerLane<Pages> pages;
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_UNROLL
+    for (int j = 0; j < kRuns; ++j) {
+      pages[lane].of_run[j] = exec_.template load_shared<std::int32_t>(lane, page_id_offset(slot, j));
+    }
+  });
+  team_barrier();  // nobody reads the slot any more
   PerLane<RunRows> rows;
-  locate_runs<kFull>(walk_.first + index * kTileKeys, pages_, rows, scales_);
-  look_up_runs(index + step(), pages_);
-  if constexpr (kAhead == 0) team_barrier();  // else the products had one after the last of them read the slot
+  locate_runs(begin, pages, rows);
+  copy_scales<kFull>(begin, pages, slot_offset(slot));
   copy_runs<kFull>(index, rows, slot);
+  exec_.each_lane([&](Lane lane) {
+    const std::int32_t key = begin + kStages * step() * kTileKeys + lane.id * kRunKeys;
+    if (lane.id < kRuns) exec_.copy_async_4(lane, page_id_offset(slot, lane.id), page_id(key), true);
+  });
+  exec_.copy_commit();
 }
 
-/// Where the rows of a tile that begins at `begin` lie; its scales are asked for.
+/// Where the rows of a tile that begins at `begin` lie.
 template <class Shim, std::int32_t S>
-template <bool kFull>
-FP4PA_FN void KeyStreamOf<Shim, S>::locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows,
-                                                PerLane<Scales>& scales) {
+FP4PA_FN void KeyStreamOf<Shim, S>::locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows) const {
   const std::uint32_t mask = static_cast<std::uint32_t>(segment_.page_size - 1);
   exec_.each_lane([&](Lane lane) {
     const Pages& p = pages[lane];
-    Scales& loaded = scales[lane];
     FP4PA_UNROLL
     for (int j = 0; j < kRuns; ++j) {
       const std::uint32_t token = static_cast<std::uint32_t>(begin + run_key(lane, j)) & mask;
       rows[lane].of[j][0] = step_to<E>(run_[lane].k, p.of_run[j], segment_.k.page_stride, token, segment_.k.token_stride);
       rows[lane].of[j][1] = step_to<E>(run_[lane].v, p.of_run[j], segment_.v.page_stride, token, segment_.v.token_stride);
-      if constexpr (kTokenWords > 0) {
-        const std::uint8_t* const from = step_to<E>(run_[lane].v_scales, p.of_run[j], segment_.v.scale_page_stride,
-                                                 token >> segment_.v.scale_shift, segment_.v.scale_token_stride);
-        const bool there = kFull || begin + run_key(lane, j) < walk_.range.end;  // a row of scales is its run's alone
-        loaded.tokens[j] = there ? exec_.template load_global<std::uint32_t>(from) : 0;
+    }
+  });
+}
+
+/// Calls f(lane, which, i, row, address) for the rows of scales that are a thread's: of K (which 0) and of V (1) those of key
+/// `row`, the i-th that it owns; along tokens (2) its word of those of the i-th run, which begins with key `row`.
+template <class Shim, std::int32_t S>
+template <class F>
+FP4PA_FN void KeyStreamOf<Shim, S>::each_scale_row(std::int32_t begin, const PerLane<Pages>& pages, F&& f) const {
+  const std::uint32_t mask = static_cast<std::uint32_t>(segment_.page_size - 1);
+  exec_.each_lane([&](Lane lane) {
+    const Pages& p = pages[lane];
+    if constexpr (kTokenWords > 0) {
+      FP4PA_UNROLL
+      for (int j = 0; j < kRuns; ++j) {
+        const std::uint32_t token = static_cast<std::uint32_t>(begin + run_key(lane, j)) & mask;
+        f(lane, std::integral_constant<int, 2>(), j, run_key(lane, j),
+          step_to<E>(run_[lane].v_scales, p.of_run[j], segment_.v.scale_page_stride, token >> segment_.v.scale_shift,
+                     segment_.v.scale_token_stride));
       }
     }
     FP4PA_UNROLL
@@ -157,27 +227,84 @@ FP4PA_FN void KeyStreamOf<Shim, S>::locate_runs(std::int32_t begin, const PerLan
       if (kOwned * kThreads > kTileKeys && row >= kTileKeys) continue;
       const std::uint32_t token = static_cast<std::uint32_t>(begin + row) & mask;
       const std::int32_t page = page_of_row(p, row, i);
-      if (!kFull && !exists(begin + row)) {
-        FP4PA_UNROLL
-        for (int w = 0; w < at_least_one(kKWords); ++w) loaded.k[i][w] = 0;
-        FP4PA_UNROLL
-        for (int w = 0; w < at_least_one(kVWords); ++w) loaded.v[i][w] = 0;
-        continue;
-      }
       if constexpr (kKWords > 0) {
-        load_words<key_scale_bytes(kKKind, kConfig.head_dim)>(
-            exec_,
-            step_to<E>(run_[lane].k_scales, page, segment_.k.scale_page_stride, token, segment_.k.scale_token_stride),
-            loaded.k[i]);
+        f(lane, std::integral_constant<int, 0>(), i, row,
+          step_to<E>(run_[lane].k_scales, page, segment_.k.scale_page_stride, token, segment_.k.scale_token_stride));
       }
       if constexpr (kVWords > 0) {
-        load_words<key_scale_bytes(kVKind, kConfig.head_dim)>(
-            exec_,
-            step_to<E>(run_[lane].v_scales, page, segment_.v.scale_page_stride, token, segment_.v.scale_token_stride),
-            loaded.v[i]);
+        f(lane, std::integral_constant<int, 1>(), i, row,
+          step_to<E>(run_[lane].v_scales, page, segment_.v.scale_page_stride, token, segment_.v.scale_token_stride));
       }
     }
   });
+}
+
+/// Asks for the scales of a full tile.
+template <class Shim, std::int32_t S>
+FP4PA_FN void KeyStreamOf<Shim, S>::load_scales(std::int32_t begin, const PerLane<Pages>& pages, PerLane<Scales>& scales) {
+  each_scale_row(begin, pages, [&](Lane lane, auto which, int i, int, const std::uint8_t* from) {
+    if constexpr (which == 0) {
+      load_words<kKBytes>(exec_, from, scales[lane].k[i]);
+    } else if constexpr (which == 1) {
+      load_words<kVBytes>(exec_, from, scales[lane].v[i]);
+    } else {
+      scales[lane].tokens[i] = exec_.template load_global<std::uint32_t>(from);
+    }
+  });
+}
+
+/// Copies the scales of a tile to its slot, words as in the cache; those along tokens to where products read them.
+template <class Shim, std::int32_t S>
+template <bool kFull>
+FP4PA_FN void KeyStreamOf<Shim, S>::copy_scales(std::int32_t begin, const PerLane<Pages>& pages, std::uint32_t slot) {
+  each_scale_row(begin, pages, [&](Lane lane, auto which, int i, int row, const std::uint8_t* from) {
+    if constexpr (which == 2) {
+      // A row of scales is its run's alone.
+      exec_.copy_async_4(lane, slot + layout().v_scales + i * layout().v_scale_pitch + 4 * lane.id, from,
+                         kFull || begin + row < walk_.range.end);
+    } else {
+      const std::uint32_t to = slot + copied_scales(which, row);
+      if constexpr ((which == 0 ? kKBytes : kVBytes) == 2) {  // with a neighbour's
+        from = reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(from) & ~std::uintptr_t{3});
+      }
+      FP4PA_UNROLL
+      for (int w = 0; w < (which == 0 ? kKWords : kVWords); ++w) {
+        exec_.copy_async_4(lane, to + 4 * w, from + 4 * w, kFull || exists(begin + row));
+      }
+    }
+  });
+}
+
+/// Brings a tile's scales from words as in the cache to the products' form, which takes their place.
+template <class Shim, std::int32_t S>
+FP4PA_FN void KeyStreamOf<Shim, S>::form_scales(std::uint32_t slot) {
+  PerLane<Scales> scales;
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kOwned; ++i) {
+      const int row = i * kThreads + lane.id;
+      if constexpr (kKBytes == 2) {
+        scales[lane].k[i][0] =
+            exec_.template load_shared<std::uint16_t>(lane, slot + copied_scales(0, row) + 2 * run_[lane].k_half);
+      } else {
+        FP4PA_UNROLL
+        for (int w = 0; w < kKWords; ++w) {
+          scales[lane].k[i][w] = exec_.template load_shared<std::uint32_t>(lane, slot + copied_scales(0, row) + 4 * w);
+        }
+      }
+      if constexpr (kVBytes == 2) {
+        scales[lane].v[i][0] =
+            exec_.template load_shared<std::uint16_t>(lane, slot + copied_scales(1, row) + 2 * run_[lane].v_half);
+      } else {
+        FP4PA_UNROLL
+        for (int w = 0; w < kVWords; ++w) {
+          scales[lane].v[i][w] = exec_.template load_shared<std::uint32_t>(lane, slot + copied_scales(1, row) + 4 * w);
+        }
+      }
+    }
+  });
+  team_barrier();
+  store_key_scales(scales, slot);
 }
 
 template <class Shim, std::int32_t S>
@@ -220,7 +347,6 @@ FP4PA_FN void KeyStreamOf<Shim, S>::copy_runs(std::int32_t index, const PerLane<
       }
     }
   });
-  exec_.copy_commit();
 }
 
 }  // namespace fp4pa::core

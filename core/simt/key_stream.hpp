@@ -12,13 +12,24 @@
 //
 // A full tile of a cache whose pages are a power of two of tokens, at least 16, goes a shorter way: every run of 16 keys lies
 // in one page, so that a thread finds the addresses of its copies by itself, from a few page ids. A plain instance knows no other
-// way, and leaves out rows of tiles that are not full.
+// way, and leaves out rows of tiles that are not full. It copies scales and page ids as it copies codes, and loads nothing from
+// global memory into registers:
+//
+//   release of tile n:
+//     page ids of tile m, which came with tile n            -> addresses of its rows
+//     codes and scales of tile m, page ids of tile m+stages -> asynchronous copies
+//   wait for tile n+1:
+//     its scales, in place                                  -> the products' form
+//
+// A GPU knows that a load has come by one of a few counters, which loads share: with one from global memory under way from tile
+// to tile, a load from shared memory was waited for as long as that one.
 //
 // Rows that do not exist are zeros, codes and scales: what an unused slot of a page holds never enters a product.
-// Scales pass through registers because a row of them may be as short as one byte, at any address.
+// Scales pass through registers, where they are not copied, because a row of them may be as short as one byte, at any address.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/attention/tile_backend.hpp"
 #include "core/paging/two_tier.hpp"
@@ -127,6 +138,9 @@ class KeyStreamOf {
   static constexpr int at_least_one(int n) { return n > 0 ? n : 1; }
   static constexpr int kKWords = words_of(kKKind);
   static constexpr int kVWords = words_of(kVKind);
+  // Bytes of a key's scales, where the instance fixes them.
+  static constexpr int kKBytes = key_scale_bytes(kKKind, kConfig.head_dim);
+  static constexpr int kVBytes = key_scale_bytes(kVKind, kConfig.head_dim);
 
   // A tile's scales reach shared memory one release after its codes were asked for.
   static constexpr int kAhead = kTilesAheadOf<Shim>;
@@ -181,10 +195,15 @@ class KeyStreamOf {
     const int v_bytes = along_tokens(v_kind()) ? this->head_dim() : key_scale_bytes(v_kind(), this->head_dim());
     k_words_ = scales_are_words(segment.k, k_bytes);
     v_words_ = scales_are_words(segment.v, v_bytes);
-    if constexpr (kOnlyRuns) walk_.first = walk_.first / kRunKeys * kRunKeys;
+    if constexpr (kOnlyRuns) {
+      walk_.first = walk_.first / kRunKeys * kRunKeys;
+      prepare_runs();
+      copy_first_tiles();
+      return;
+    }
     if constexpr (kHasRuns) {
       prepare_runs();
-      if (by_runs() && is_full(index_) && is_full(index_ + (kStages - 1) * step())) {
+      if (by_runs_ && is_full(index_) && is_full(index_ + (kStages - 1) * step())) {
         start_runs();
         return;
       }
@@ -203,6 +222,10 @@ class KeyStreamOf {
   FP4PA_FN void wait() {
     exec_.template copy_wait<kStages - 1 - kAhead>();
     team_barrier();
+    if constexpr (kOnlyRuns && kKWords + kVWords > 0) {
+      form_scales(tile_offset());
+      team_barrier();
+    }
   }
   FP4PA_FN void release() {
     // Whoever is late may still be reading the slot: the barrier in stage() comes before the copies.
@@ -259,31 +282,29 @@ class KeyStreamOf {
     const KeyRange keys = walk_.tile(index);
     return keys.end - keys.begin == kTileKeys && (!kOnlyRuns || keys.begin >= walk_.range.begin);
   }
-  [[nodiscard]] FP4PA_FN bool by_runs() const { return kOnlyRuns || by_runs_; }
   [[nodiscard]] FP4PA_FN std::uint32_t slot_offset(int slot) const { return stages_ + slot * layout().bytes; }
   [[nodiscard]] FP4PA_FN int thread(Lane lane) const { return (kBlockTeam ? exec_.warp() * E::kLanes : 0) + lane.id; }
 
   /// Asks for the page ids of a tile.
   FP4PA_FN void look_up_pages(std::int32_t index, PerLane<Pages>& pages) {
     if constexpr (kHasRuns) {
-      if (by_runs()) look_up_runs(index, pages);
+      if (by_runs_) {
+        look_up_runs(index, pages);
+        return;
+      }
     }
-    if constexpr (!kOnlyRuns) {
-      if (by_runs_) return;
-      const KeyRange keys = walk_.tile(index);
-      exec_.each_lane([&](Lane lane) {
-        FP4PA_UNROLL
-        for (int i = 0; i < kOwned; ++i) {
-          const std::int32_t key = keys.begin + i * kThreads + thread(lane);
-          pages[lane].of_key[i] = key < keys.end ? segment_.table.page(item_.seq, key / segment_.page_size) : 0;
-        }
-      });
-    }
+    const KeyRange keys = walk_.tile(index);
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kOwned; ++i) {
+        const std::int32_t key = keys.begin + i * kThreads + thread(lane);
+        pages[lane].of_key[i] = key < keys.end ? segment_.table.page(item_.seq, key / segment_.page_size) : 0;
+      }
+    });
   }
 
-  /// Writes scales that were asked for to their tile's slot.
-  FP4PA_FN void store_scales(const PerLane<Scales>& scales, int to) {
-    const std::uint32_t slot = slot_offset(to);
+  /// Writes the scales of keys to their tile, in the products' form.
+  FP4PA_FN void store_key_scales(const PerLane<Scales>& scales, std::uint32_t slot) {
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < kOwned; ++i) {
@@ -296,8 +317,15 @@ class KeyStreamOf {
           ScaleForm::store_value(exec_, lane, v_kind(), head_dim(), slot + layout().v_scales, row, scales[lane].v[i]);
         }
       }
-      if constexpr (kTokenWords > 0) {
-        if (!along_tokens(v_kind())) return;
+    });
+  }
+  /// Writes scales that were asked for to their tile's slot.
+  FP4PA_FN void store_scales(const PerLane<Scales>& scales, int to) {
+    const std::uint32_t slot = slot_offset(to);
+    store_key_scales(scales, slot);
+    if constexpr (kTokenWords > 0) {
+      if (!along_tokens(v_kind())) return;
+      exec_.each_lane([&](Lane lane) {
         FP4PA_UNROLL
         for (int i = 0; i < kTokenWords; ++i) {
           const int word = i * kThreads + thread(lane);
@@ -305,27 +333,31 @@ class KeyStreamOf {
             exec_.template store_shared<std::uint32_t>(lane, slot + layout().v_scales + 4 * word, scales[lane].tokens[i]);
           }
         }
-      }
-    });
+      });
+    }
   }
   FP4PA_FN void stage(std::int32_t index, int slot, bool scales_pending) {
-    if (scales_pending) store_scales(scales_, slot == 0 ? kStages - 1 : slot - 1);  // of the tile staged before
+    if (!kOnlyRuns && scales_pending) store_scales(scales_, slot == 0 ? kStages - 1 : slot - 1);  // of the tile staged before
     const KeyRange keys = walk_.tile(index);
     if (keys.empty()) {
       exec_.copy_commit();  // groups are counted by tile
       return;
     }
+    if constexpr (kOnlyRuns) {
+      if (is_full(index)) {
+        copy_tile<true>(index, slot);
+      } else {
+        copy_tile<false>(index, slot);
+      }
+      return;
+    }
     if constexpr (kHasRuns) {
-      if (by_runs() && is_full(index)) {
-        stage_runs<true>(index, slot);
+      if (by_runs_ && is_full(index)) {
+        stage_runs(index, slot);
         return;
       }
     }
-    if constexpr (kOnlyRuns) {
-      stage_runs<false>(index, slot);
-    } else {
-      stage_rows(index, slot, keys);
-    }
+    stage_rows(index, slot, keys);
   }
 
   /// Any tile of any pages: rows are found one by one.
@@ -403,16 +435,40 @@ class KeyStreamOf {
 
   FP4PA_FN void prepare_runs();
   FP4PA_FN void start_runs();
-  template <bool kFull>
   FP4PA_FN void stage_runs(std::int32_t index, int slot);
   FP4PA_FN void look_up_runs(std::int32_t index, PerLane<Pages>& pages);
-  template <bool kFull>
-  FP4PA_FN void locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows, PerLane<Scales>& scales);
+  FP4PA_FN void locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows) const;
+  template <class F>
+  FP4PA_FN void each_scale_row(std::int32_t begin, const PerLane<Pages>& pages, F&& f) const;
+  FP4PA_FN void load_scales(std::int32_t begin, const PerLane<Pages>& pages, PerLane<Scales>& scales);
   template <bool kFull>
   FP4PA_FN void copy_runs(std::int32_t index, const PerLane<RunRows>& rows, int slot);
   [[nodiscard]] FP4PA_FN int run_key(Lane lane, int j) const;
+  /// Page id's address of a key; beyond the last, the last one's.
+  [[nodiscard]] FP4PA_FN const std::int32_t* page_id(std::int32_t key) const {
+    const std::int32_t last = walk_.range.end - 1;
+    return page_ids_ + ((key < last ? key : last) >> page_shift_);
+  }
   [[nodiscard]] FP4PA_FN static std::int32_t page_of_row(const Pages& pages, int row, int i);
   [[nodiscard]] FP4PA_FN bool exists(std::int32_t key) const { return key >= walk_.range.begin && key < walk_.range.end; }
+
+  // The same of plain instances, which copy scales and page ids.
+
+  FP4PA_FN void copy_first_tiles();
+  template <bool kFull>
+  FP4PA_FN void copy_tile(std::int32_t index, int slot);
+  template <bool kFull>
+  FP4PA_FN void copy_scales(std::int32_t begin, const PerLane<Pages>& pages, std::uint32_t slot);
+  FP4PA_FN void form_scales(std::uint32_t slot);
+  /// Where a tile has the scale words of key `row` before form_scales, of K (which 0) or V (1).
+  [[nodiscard]] FP4PA_FN std::uint32_t copied_scales(int which, int row) const {
+    if (which == 0) return static_cast<std::uint32_t>(layout().k_scales + row * 4 * kKWords);
+    return static_cast<std::uint32_t>(layout().v_scales + ScaleForm::copied_offset(kVKind, kConfig.head_dim, row));
+  }
+  /// Where the page ids lie of the tile that comes to a slot next: behind the stages.
+  [[nodiscard]] FP4PA_FN std::uint32_t page_id_offset(int slot, int run) const {
+    return slot_offset(kStages) + static_cast<std::uint32_t>((slot * kRuns + run) * 4);
+  }
 
   /// x, in a register from here on: a compiler would rather find it out again for every tile.
   template <class T>
@@ -474,6 +530,8 @@ class KeyStreamOf {
     const std::uint8_t* v;
     const std::uint8_t* k_scales;
     const std::uint8_t* v_scales;
+    int k_half;  // of rows of two bytes: which of the aligned four they are
+    int v_half;
   };
   bool by_runs_ = false;
   int page_shift_ = 0;

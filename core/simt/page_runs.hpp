@@ -11,8 +11,10 @@ namespace fp4pa::core {
 
 inline constexpr int kRunKeys = 16;
 
-/// Whether all scale rows of a tensor begin on multiples of their length, or of four bytes where they are longer.
+/// Whether all scale rows of a tensor begin on multiples of their length, or of four bytes where they are longer. Of rows of two
+/// bytes a copy takes the four that are aligned; which half of them it wanted must not depend on the page.
 [[nodiscard]] FP4PA_FN bool scales_are_aligned(const TensorView& view, int bytes) {
+  if (bytes == 2 && view.scale_page_stride % 4 != 0) return false;
   const auto address = reinterpret_cast<std::uintptr_t>(view.scales);
   const std::uintptr_t unit = bytes == 0 ? 1 : bytes <= 2 ? static_cast<std::uintptr_t>(bytes) : 4;
   return bytes % static_cast<int>(unit) == 0 &&

@@ -5,7 +5,7 @@
 //   aside        per block   what is known of the block's items and would otherwise be in registers; of some launches
 //   query        per block (keys divided) or per warp (rows divided), in operand form, twice: see query.hpp on terms
 //   addresses    per team    where the rows of the tile that is being staged lie; of a warp's own team, in its scratch
-//   stages       per team    tiles: K codes, V codes, K scales, V scales
+//   stages       per team    tiles: K codes, V codes, K scales, V scales; behind them, in plain instances, page ids
 //
 // A team is who stages a tile together: a warp when keys are divided, else the block. The stages are reused at the end of an
 // item to merge the warps' results. Rows of codes are cut into 16-byte chunks at a power-of-two pitch, so that the shim's
@@ -113,6 +113,10 @@ struct SharedLayout {
   return c.row_tiles * atom_queries * (result_pitch(c.head_dim) + 2) * 4;
 }
 
+/// Page ids of a warp, which plain instances copy beside the tiles.
+inline constexpr int kPageIdBytes = 128;
+[[nodiscard]] FP4PA_FN constexpr bool copies_page_ids(const SimtConfig& c) { return c.plain && c.divide == WarpsDivide::kKeys; }
+
 /// @param stage_bytes   of a team's stages in the segment that needs most
 /// @param query_terms   operands that a query is the sum of, see query.hpp
 [[nodiscard]] FP4PA_FN constexpr SharedLayout shared_layout(const SimtConfig& c, int atom_queries, int head_dim, int warps,
@@ -131,7 +135,7 @@ struct SharedLayout {
   s.addresses = in_scratch ? 0 : behind_query;
   if (in_scratch) s.address_bytes = kScratchBytes;
   s.stages = behind_query + (in_scratch ? 0 : s.address_bytes * teams);
-  s.team_bytes = stage_bytes;
+  s.team_bytes = stage_bytes + (copies_page_ids(c) ? kPageIdBytes : 0);
   const int result = result_bytes(c, atom_queries);
   if (!divides_rows(c)) s.team_bytes = round_up_to(s.team_bytes > result ? s.team_bytes : result, 128);
   s.bytes = s.stages + s.team_bytes * teams;

@@ -143,13 +143,13 @@ std::string describe(const Case& c) {
       text, sizeof text,
       "seed %llu %s K %s V %s axis %s H%d global %s layout %s D %d kv_heads %d group %d page %d table %s "
       "window %d group_tokens %d recent page %d %s/%s q %s o %s%s causal %d sliding %d softcap %g sinks %d alibi %d "
-      "tree %d scale %g invariant %d split %d threads %d q/kv",
+      "tree %d scale %g invariant %d split %d threads %d max batch %d q/kv",
       static_cast<unsigned long long>(c.seed), c.backend, name_of(c.k), name_of(c.v), name_of(c.v_axis),
       static_cast<int>(c.rotation), kScales[static_cast<int>(c.global_scale)], kLayouts[static_cast<int>(c.layout)],
       c.head_dim, c.kv_heads, c.group_heads, c.page_size, c.table == fp4pa::TableKind::kCsr ? "csr" : "block", c.window,
       c.group_tokens, c.recent_page_size, name_of(c.recent_k), name_of(c.recent_v), name_of(c.q_dtype),
       name_of(c.o_dtype), c.strided ? " strided" : "", c.causal, c.sliding_window, static_cast<double>(c.softcap),
-      c.sinks, c.alibi, c.tree, static_cast<double>(c.sm_scale), c.batch_invariant, c.split_tokens, c.threads);
+      c.sinks, c.alibi, c.tree, static_cast<double>(c.sm_scale), c.batch_invariant, c.split_tokens, c.threads, c.max_batch);
   std::string line = text;
   for (std::size_t b = 0; b < c.q_lens.size(); ++b) {
     line.append(" ").append(std::to_string(c.q_lens[b])).append("/").append(std::to_string(c.kv_lens[b]));

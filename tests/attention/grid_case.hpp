@@ -40,6 +40,8 @@ struct Case {
   bool batch_invariant = false;
   std::int32_t split_tokens = 0, threads = 1;
 
+  std::int32_t max_batch = 0;  // of the plan; 0: as many as there are
+
   std::vector<std::int32_t> q_lens, kv_lens;
 };
 

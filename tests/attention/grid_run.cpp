@@ -222,7 +222,7 @@ void Call::build_queries() {
   config.sinks = c.sinks;
   config.alibi = c.alibi;
   config.tree_mask = c.tree;
-  config.max_batch = args.batch;
+  config.max_batch = std::max(c.max_batch, args.batch);
   config.max_q_tokens = tokens;
   config.max_q_len = std::max(1, *std::max_element(c.q_lens.begin(), c.q_lens.end()));
   config.max_kv_len = *std::max_element(c.kv_lens.begin(), c.kv_lens.end());

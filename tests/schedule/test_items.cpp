@@ -218,6 +218,68 @@ TEST_CASE("a worker's note names the unit that goes on after its last item, and 
   CHECK(notes > 1000);
 }
 
+TEST_CASE("shared units: the first workers have a part each, equal but for the least, with slots in the order of the keys") {
+  int divided = 0, even = 0, empty = 0;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Work w = draw(seed);
+    Partition p = w.list().partition;
+    const std::uint32_t sharers = 1u << seed % 4;
+    const std::uint32_t least = 1 + static_cast<std::uint32_t>(seed / 4 % 3);
+    p.sharers = Divisor::of(sharers);
+    p.least_tiles = Divisor::of(least);
+    std::set<std::int64_t> used;
+    for (std::int32_t seq = 0; seq < w.list().batch; ++seq) {
+      const SequenceShape shape = w.list().shape(seq);
+      if (row_blocks(shape, p.tile_rows) > 1) continue;
+      for (std::int32_t head = 0; head < w.num_kv_heads; ++head) {
+        const auto part = [&](std::uint32_t rank) {
+          return shared_part(p, shape, seq, head, w.num_kv_heads, static_cast<std::int32_t>(rank));
+        };
+        INFO("seed ", seed, " sequence ", seq, " KV head ", head);
+        const std::int32_t parts = part(0).parts;
+        CHECK(parts <= static_cast<std::int32_t>(sharers));
+        for (std::uint32_t rank = 0; rank < sharers; ++rank) CHECK(part(rank).parts == parts);
+        if (shape.q_len == 0) {
+          CHECK(parts == 0);
+          continue;
+        }
+        const ListedUnit& unit = w.units[w.unit_index(seq, 0, head)];
+        REQUIRE(parts > 0);
+        std::int32_t covered = 0, shortest = unit.tiles.size(), longest = 0;
+        for (std::int32_t rank = 0; rank < parts; ++rank) {
+          const WorkItem item = part(static_cast<std::uint32_t>(rank)).item;
+          CHECK(std::tuple(item.seq, item.block, item.kv_head) == std::tuple(seq, 0, head));
+          if (unit.tiles.size() > 0) CHECK(item.tiles.begin == unit.tiles.begin + covered);
+          covered += item.tiles.size();
+          shortest = std::min(shortest, item.tiles.size());
+          longest = std::max(longest, item.tiles.size());
+          if (parts == 1) {
+            CHECK(item.partial_slot == -1);
+            continue;
+          }
+          CHECK(item.tiles.size() > 0);
+          CHECK(item.partial_slot == part(0).item.partial_slot + rank);
+          CHECK(item.partial_slot < std::int64_t{sharers} * w.num_kv_heads * w.list().batch);
+          CHECK(used.insert(item.partial_slot).second);
+        }
+        CHECK(covered == unit.tiles.size());
+        if (unit.tiles.size() > static_cast<std::int32_t>(sharers * least)) {
+          CHECK(parts == static_cast<std::int32_t>(sharers));
+          CHECK(longest - shortest <= 1);
+          ++even;
+        } else {
+          CHECK(longest <= static_cast<std::int32_t>(least));
+        }
+        divided += parts > 1 ? 1 : 0;
+        empty += unit.tiles.size() == 0 ? 1 : 0;
+      }
+    }
+  }
+  CHECK(divided > 1000);
+  CHECK(even > 1000);
+  CHECK(empty > 100);
+}
+
 TEST_CASE("UnitCursor finds the unit of every cost coordinate and walks to the end of the line") {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     Work w = draw(seed);

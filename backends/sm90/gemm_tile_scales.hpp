@@ -1,0 +1,53 @@
+// A weight's scales as the matrix product with decoded tiles reads them: a row's words of four.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/gemm_params.hpp"
+#include "core/formats/scale_layout.hpp"
+#include "fp4pa/types.hpp"
+
+namespace fp4pa::sm90 {
+
+template <bool kNvfp4>
+class ScaleRow {
+ public:
+  /// A row past the end takes the last's: what it gives is not written.
+  __device__ __forceinline__ ScaleRow(const sm80::GemmParams& p, std::int64_t batch, int row) : groups_(p.groups) {
+    if (row >= p.n) row = p.n - 1;
+    const bool blocked = p.scale_layout == ScaleLayout::kBlocked;
+    at_ = p.scales + batch * p.scale_batch +
+          (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(row, 0, p.groups)) : std::int64_t{row} * p.groups);
+    step_ = blocked ? 512 : 4;
+    whole_ = blocked || (p.groups % 4 == 0 && reinterpret_cast<std::uintptr_t>(p.scales) % 4 == 0);
+  }
+  /// The word of groups 4 * word to 4 * word + 3, and those behind it. Past the row's end scales are 1, or 0 in E4M3: codes are
+  /// zeros there.
+  template <int kCount>
+  __device__ __forceinline__ void load_words(int word, std::uint32_t (&out)[kCount]) const {
+    const std::uint8_t* const at = at_ + std::int64_t{word} * step_;
+#pragma unroll
+    for (int w = 0; w < kCount; ++w) {
+      const int left = groups_ - 4 * (word + w);
+      if (whole_ && left >= 4) {
+        out[w] = __ldg(reinterpret_cast<const std::uint32_t*>(at + w * step_));
+      } else {
+        // Byte by byte: rows need not begin at words, and the row's last may end the memory.
+        out[w] = 0;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[w] |= (i < left ? std::uint32_t{__ldg(at + w * step_ + i)} : kNone) << (8 * i);
+      }
+    }
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t load(int group) const {
+    return group < groups_ ? std::uint32_t{__ldg(at_ + std::int64_t{group / 4} * step_ + group % 4)} : kNone;
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = kNvfp4 ? 0 : 0x7f;
+  const std::uint8_t* at_;
+  int groups_, step_;
+  bool whole_;
+};
+
+}  // namespace fp4pa::sm90
