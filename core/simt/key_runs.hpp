@@ -1,8 +1,9 @@
 // The short way of a stream of keys: tiles whose every run of 16 keys lies in one page, see key_stream.hpp.
 //
 // A thread's copies come from a few runs of the tile, always from the same places within them. So what changes from tile to
-// tile is a page id and a position in the page for each run, and no address passes through shared memory. Plain instances copy
-// scales and page ids too, to a tile's own place: the page ids of a tile come with the one that was in its slot before.
+// tile is a page id and a position in the page for each run, and no address passes through shared memory. A warp of a plain instance
+// that has tiles of its own copies scales and page ids too (kCopiesAll): the page ids of a tile come with the one that was in its
+// slot before.
 #pragma once
 
 #include "core/simt/key_stream.hpp"
@@ -26,9 +27,12 @@ template <class E>
   return steps<E>(steps<E>(from, static_cast<std::uint32_t>(page), page_stride), token, token_stride);
 }
 
-/// A key's scales in loads as wide as their alignment, see scales_are_aligned.
+/// A key's scales in loads as wide as their alignment, see scales_are_aligned; zeros where the key is not there.
 template <int kBytes, class E, int kWords>
-FP4PA_FN void load_words(E& exec, const std::uint8_t* from, std::uint32_t (&words)[kWords]) {
+FP4PA_FN void load_words(E& exec, const std::uint8_t* from, bool there, std::uint32_t (&words)[kWords]) {
+  FP4PA_UNROLL
+  for (int w = 0; w < kWords; ++w) words[w] = 0;
+  if (!there) return;
   if constexpr (kBytes == 1) {
     words[0] = exec.template load_global<std::uint8_t>(from);
   } else if constexpr (kBytes == 2) {
@@ -43,10 +47,9 @@ FP4PA_FN void load_words(E& exec, const std::uint8_t* from, std::uint32_t (&word
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::prepare_runs() {
   const std::int32_t size = segment_.page_size;
-  if constexpr (!kOnlyRuns) {
-    by_runs_ = fits_runs(size) && walk_.first % kRunKeys == 0 && walk_.pieces.group == 0 && segment_.table.ring_pages == 0 &&
-               fits_runs(segment_.k, kKKind, head_dim()) && fits_runs(segment_.v, kVKind, head_dim());
-  }
+  by_runs_ = kOnlyRuns || (fits_runs(size) && walk_.first % kRunKeys == 0 && walk_.pieces.group == 0 &&
+                           segment_.table.ring_pages == 0 && fits_runs(segment_.k, kKKind, head_dim()) &&
+                           fits_runs(segment_.v, kVKind, head_dim()));
   page_shift_ = 0;
   while ((1 << page_shift_) < size) ++page_shift_;
   const PageTable& table = segment_.table;
@@ -120,7 +123,7 @@ FP4PA_FN void KeyStreamOf<Shim, S>::start_runs() {
     const std::int32_t begin = walk_.first + (index_ + s * step()) * kTileKeys;
     PerLane<RunRows> rows;
     locate_runs(begin, pages[s], rows);
-    load_scales(begin, pages[s], scales[s]);
+    load_scales<true>(begin, pages[s], scales[s]);
     copy_runs<true>(index_ + s * step(), rows, s);
     exec_.copy_commit();
   }
@@ -129,23 +132,24 @@ FP4PA_FN void KeyStreamOf<Shim, S>::start_runs() {
   scales_ = scales[kStages - 1];
 }
 
-/// A full tile.
+/// @tparam kFull  all keys of the tile exist; else rows and scales of the others become zeros
 template <class Shim, std::int32_t S>
+template <bool kFull>
 FP4PA_FN void KeyStreamOf<Shim, S>::stage_runs(std::int32_t index, int slot) {
   const std::int32_t begin = walk_.first + index * kTileKeys;
   PerLane<RunRows> rows;
   locate_runs(begin, pages_, rows);
-  load_scales(begin, pages_, scales_);
+  load_scales<kFull>(begin, pages_, scales_);
   look_up_runs(index + step(), pages_);
   if constexpr (kAhead == 0) team_barrier();  // else the products had one after the last of them read the slot
-  copy_runs<true>(index, rows, slot);
+  copy_runs<kFull>(index, rows, slot);
   exec_.copy_commit();
 }
 
-/// The first tiles of a plain instance.
+/// The first tiles of a warp that copies scales and page ids.
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::copy_first_tiles() {
-  static_assert(!kBlockTeam && kAllRuns && kStages * kRuns <= E::kLanes && kStages * kRuns * 4 <= kPageIdBytes);
+  static_assert(kAllRuns && kStages * kRuns <= E::kLanes && kStages * kRuns * 4 <= kPageIdBytes);
   exec_.each_lane([&](Lane lane) {
     if (lane.id >= kStages * kRuns) return;
     const std::int32_t key = walk_.first + (index_ + lane.id / kRuns * step()) * kTileKeys + lane.id % kRuns * kRunKeys;
@@ -164,8 +168,8 @@ FP4PA_FN void KeyStreamOf<Shim, S>::copy_first_tiles() {
   }
 }
 
-/// All that comes from global memory for a tile of a plain instance.
-/// @tparam kFull  all keys of the tile exist; else rows and scales of the others become zeros
+/// All that comes from global memory for such a warp's tile.
+/// @tparam kFull  as of stage_runs
 template <class Shim, std::int32_t S>
 template <bool kFull>
 FP4PA_FN void KeyStreamOf<Shim, S>::copy_tile(std::int32_t index, int slot) {
@@ -239,16 +243,19 @@ FP4PA_FN void KeyStreamOf<Shim, S>::each_scale_row(std::int32_t begin, const Per
   });
 }
 
-/// Asks for the scales of a full tile.
+/// Asks for the scales of a tile.
 template <class Shim, std::int32_t S>
+template <bool kFull>
 FP4PA_FN void KeyStreamOf<Shim, S>::load_scales(std::int32_t begin, const PerLane<Pages>& pages, PerLane<Scales>& scales) {
-  each_scale_row(begin, pages, [&](Lane lane, auto which, int i, int, const std::uint8_t* from) {
+  each_scale_row(begin, pages, [&](Lane lane, auto which, int i, int row, const std::uint8_t* from) {
+    // Along tokens a row of scales is its run's alone.
+    const bool there = kFull || (which == 2 ? begin + row < walk_.range.end : exists(begin + row));
     if constexpr (which == 0) {
-      load_words<kKBytes>(exec_, from, scales[lane].k[i]);
+      load_words<kKBytes>(exec_, from, there, scales[lane].k[i]);
     } else if constexpr (which == 1) {
-      load_words<kVBytes>(exec_, from, scales[lane].v[i]);
+      load_words<kVBytes>(exec_, from, there, scales[lane].v[i]);
     } else {
-      scales[lane].tokens[i] = exec_.template load_global<std::uint32_t>(from);
+      scales[lane].tokens[i] = there ? exec_.template load_global<std::uint32_t>(from) : 0;
     }
   });
 }

@@ -12,8 +12,8 @@
 //
 // A full tile of a cache whose pages are a power of two of tokens, at least 16, goes a shorter way: every run of 16 keys lies
 // in one page, so that a thread finds the addresses of its copies by itself, from a few page ids. A plain instance knows no other
-// way, and leaves out rows of tiles that are not full. It copies scales and page ids as it copies codes, and loads nothing from
-// global memory into registers:
+// way, and leaves out rows of tiles that are not full. Its warps, where they have tiles of their own, copy scales and page ids as they
+// copy codes, and load nothing from global memory into registers:
 //
 //   release of tile n:
 //     page ids of tile m, which came with tile n            -> addresses of its rows
@@ -158,6 +158,8 @@ class KeyStreamOf {
   /// Nothing but runs: whoever selects a plain instance has looked at the pages (simt::is_plain).
   static constexpr bool kOnlyRuns = kConfig.plain && !kConfig.decode_tiles && S == 0;
   static_assert(kHasRuns || !kOnlyRuns);
+  /// Scales and page ids are copied as codes are.
+  static constexpr bool kCopiesAll = kOnlyRuns && !kBlockTeam;
   static constexpr int kRunPitch = kHasRuns ? power_of_two_at_least(code_bytes(kKKind, kConfig.head_dim) / kChunkBytes) : 1;
   static constexpr int kRunRows = at_least_one(kThreads / kRunPitch);  // rows that the team's threads copy side by side
   static constexpr int kRuns = kTileKeys / (kRunRows > kRunKeys ? kRunRows : kRunKeys);  // that a thread copies from
@@ -195,8 +197,8 @@ class KeyStreamOf {
     const int v_bytes = along_tokens(v_kind()) ? this->head_dim() : key_scale_bytes(v_kind(), this->head_dim());
     k_words_ = scales_are_words(segment.k, k_bytes);
     v_words_ = scales_are_words(segment.v, v_bytes);
-    if constexpr (kOnlyRuns) {
-      walk_.first = walk_.first / kRunKeys * kRunKeys;
+    if constexpr (kOnlyRuns) walk_.first = walk_.first / kRunKeys * kRunKeys;
+    if constexpr (kCopiesAll) {
       prepare_runs();
       copy_first_tiles();
       return;
@@ -222,7 +224,7 @@ class KeyStreamOf {
   FP4PA_FN void wait() {
     exec_.template copy_wait<kStages - 1 - kAhead>();
     team_barrier();
-    if constexpr (kOnlyRuns && kKWords + kVWords > 0) {
+    if constexpr (kCopiesAll && kKWords + kVWords > 0) {
       form_scales(tile_offset());
       team_barrier();
     }
@@ -337,13 +339,13 @@ class KeyStreamOf {
     }
   }
   FP4PA_FN void stage(std::int32_t index, int slot, bool scales_pending) {
-    if (!kOnlyRuns && scales_pending) store_scales(scales_, slot == 0 ? kStages - 1 : slot - 1);  // of the tile staged before
+    if (!kCopiesAll && scales_pending) store_scales(scales_, slot == 0 ? kStages - 1 : slot - 1);  // of the tile staged before
     const KeyRange keys = walk_.tile(index);
     if (keys.empty()) {
       exec_.copy_commit();  // groups are counted by tile
       return;
     }
-    if constexpr (kOnlyRuns) {
+    if constexpr (kCopiesAll) {
       if (is_full(index)) {
         copy_tile<true>(index, slot);
       } else {
@@ -353,11 +355,15 @@ class KeyStreamOf {
     }
     if constexpr (kHasRuns) {
       if (by_runs_ && is_full(index)) {
-        stage_runs(index, slot);
+        stage_runs<true>(index, slot);
         return;
       }
     }
-    stage_rows(index, slot, keys);
+    if constexpr (kOnlyRuns) {
+      stage_runs<false>(index, slot);
+    } else {
+      stage_rows(index, slot, keys);
+    }
   }
 
   /// Any tile of any pages: rows are found one by one.
@@ -435,11 +441,13 @@ class KeyStreamOf {
 
   FP4PA_FN void prepare_runs();
   FP4PA_FN void start_runs();
+  template <bool kFull>
   FP4PA_FN void stage_runs(std::int32_t index, int slot);
   FP4PA_FN void look_up_runs(std::int32_t index, PerLane<Pages>& pages);
   FP4PA_FN void locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows) const;
   template <class F>
   FP4PA_FN void each_scale_row(std::int32_t begin, const PerLane<Pages>& pages, F&& f) const;
+  template <bool kFull>
   FP4PA_FN void load_scales(std::int32_t begin, const PerLane<Pages>& pages, PerLane<Scales>& scales);
   template <bool kFull>
   FP4PA_FN void copy_runs(std::int32_t index, const PerLane<RunRows>& rows, int slot);
@@ -452,7 +460,7 @@ class KeyStreamOf {
   [[nodiscard]] FP4PA_FN static std::int32_t page_of_row(const Pages& pages, int row, int i);
   [[nodiscard]] FP4PA_FN bool exists(std::int32_t key) const { return key >= walk_.range.begin && key < walk_.range.end; }
 
-  // The same of plain instances, which copy scales and page ids.
+  // The same where scales and page ids are copied.
 
   FP4PA_FN void copy_first_tiles();
   template <bool kFull>
