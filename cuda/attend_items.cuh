@@ -72,7 +72,8 @@ __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, st
   // A loop, not a function called for each item: where that was not inlined, a kernel of two segments found its parameters and
   // its state through pointers.
   while (shares ? shared_item(args, aside) : next_item(args, aside)) {
-    exec.forget();  // addresses are not worth registers from item to item
+    // Addresses are not worth registers from item to item. Blocks that share tiles know fewer of them so, and do not spill.
+    exec.template forget<!core::divides_rows(Shim::kConfig)>();
     // Plain instances have registers for what a tile asks of its item; the others read it where it lies.
     constexpr bool kPlain = Shim::kConfig.plain;
     const std::conditional_t<kPlain, core::RowMap, core::RowMap&> rows = aside.rows;

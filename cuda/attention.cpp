@@ -29,7 +29,7 @@ const void* function_of(int instance) {
 }
 
 /// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
-constexpr std::int32_t kOverheadTiles = 13;
+constexpr std::int32_t kOverheadTiles = 10;
 /// On wgmma tiles are decoded into an item while the last one is stored.
 constexpr std::int32_t kWgmmaOverheadTiles = 6;
 

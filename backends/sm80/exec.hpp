@@ -102,8 +102,13 @@ class WarpExec {
     asm volatile("" : "+r"(x));
     return x;
   }
-  /// From here on what depends on the lane is computed anew. That it is less than 32 stays known: divisions of it are shifts.
-  __device__ __forceinline__ void forget() { lane_.id = anew(lane_.id) & (kLanes - 1); }
+  /// From here on what depends on the lane is computed anew.
+  /// @tparam kKeepsRange  that it is less than 32 stays known: divisions of it are shifts
+  template <bool kKeepsRange>
+  __device__ __forceinline__ void forget() {
+    lane_.id = anew(lane_.id);
+    if constexpr (kKeepsRange) lane_.id &= kLanes - 1;
+  }
 
   /// from + a * b.
   [[nodiscard]] __device__ __forceinline__ static const std::uint8_t* add_product(const std::uint8_t* from, std::uint32_t a,
