@@ -31,6 +31,7 @@ class Sm90Exec : public Sm80Exec {
   [[nodiscard]] T load_global_or_zero(const void* from, bool exists, Site at = Site::current()) {
     return exists ? load_global<T>(from, at) : T{};
   }
+  void prefetch(const void*) {}
 
   void group_fence() {}
   template <class Element, int kN, bool kTransposed, class D>

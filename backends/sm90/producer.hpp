@@ -37,7 +37,6 @@ FP4PA_FN void produce(E& exec, const core::AttentionParams& p, const PublishedIt
 /// Brings the rows of queries of an item into the second-level cache, by the `threads` threads of which this is `thread`.
 template <class E>
 FP4PA_FN void prefetch_queries(E& exec, const core::AttentionParams& p, const core::RowMap& rows, int thread, int threads) {
-  constexpr int kLine = 128;
   const int bytes = p.q.dtype == DType::kF32 ? 4 : 2;
   for (int row = thread; row < rows.num_rows; row += threads) {
     const std::int64_t at = rows.token(row) * p.q.token_stride + rows.head(row) * p.q.head_stride;

@@ -4,7 +4,8 @@
 // page, where it lies, its scales. For the copying itself lanes stand side by side along a row, 16 bytes each, so that memory is
 // read in whole sectors, and ask the lane that knows the row. Everything is asked for early:
 //
-//   tile n is decoded:   page ids of tile n + 2; chunks of rows as registers become free, up to a whole tile ahead
+//   before tile n is decoded:   page ids of tile n + 2; places and scales of the rows of tile n + 1
+//   meanwhile:                  chunks of these rows as registers become free, a half or a whole tile ahead
 //
 // Any page size, any strides, any alignment of scales: nothing is different in the loop but how wide scales are loaded. Rows past
 // the end of the keys are zeros, codes and scales. A tile whose scales f16 does not take (f16_window.hpp) is read a second time.
@@ -21,6 +22,8 @@
 namespace fp4pa::sm90 {
 
 using core::KvKind;
+
+inline constexpr int kLine = 128;  // bytes of a cache line
 
 /// @tparam kWarps  that share the tile, exec.warp() of which is one
 /// @tparam Tile    where rows lie in a decoded tile
@@ -66,7 +69,7 @@ class TileLoader {
     const PerLane<Share> share = shares();
     const PerLane<std::int32_t> left = rows_left(share);
     FP4PA_UNROLL
-    for (int c = 0; c < kHeld; ++c) load(c, share, left, codes_, c);
+    for (int c = 0; c < kHeld; ++c) load(c, share, row_, left, codes_, c);
     exec_.each_lane([&](Lane lane) { page_[lane] = next_page_[lane]; });
   }
 
@@ -98,15 +101,18 @@ class TileLoader {
     if constexpr (kStores) find_targets(share, to, target);
     ScaleWords next_scales;
     PerLane<std::int32_t> left = rows_left(share);
+    PerLane<std::uint64_t> rows = row_;
+    first_ += kTileKeys;
+    locate(next_scales);
+    if constexpr (kOut == 1) prefetch_rows();
     FP4PA_UNROLL
     for (int c = 0; c < kCopies; ++c) {
       if (c + kHeld == kCopies) {
-        first_ += kTileKeys;
-        locate(next_scales);
         left = rows_left(share);
+        rows = row_;
       }
       if constexpr (kStores) store(c, share, target);
-      load((c + kHeld) % kCopies, share, left, codes_, c % kHeld);
+      load((c + kHeld) % kCopies, share, rows, left, codes_, c % kHeld);
     }
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
@@ -184,12 +190,22 @@ class TileLoader {
     exec_.each_lane([&](Lane lane) { left[lane] = range_.end - first_ - exec_.warp() * kRows - share[lane].row; });
     return left;
   }
+  /// Brings the rows of the tile at hand into the second-level cache: of those that are not decoded registers hold too little.
+  FP4PA_FN void prefetch_rows() {
+    exec_.each_lane([&](Lane lane) {
+      if (!exists(lane)) return;
+      FP4PA_UNROLL
+      for (int i = 0; i < kChunks * core::kChunkBytes; i += kLine) {
+        exec_.prefetch(reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(row_[lane])) + i);
+      }
+    });
+  }
   /// Asks for the c-th chunk that a lane copies, into place `at`.
+  /// @param rows  where the lanes' rows lie
   template <class Chunks>
-  FP4PA_FN void load(int c, const PerLane<Share>& share, const PerLane<std::int32_t>& left, Chunks& to, int at) {
-    PerLane<std::uint64_t> own;
-    exec_.each_lane([&](Lane lane) { own[lane] = row_[lane]; });
-    const PerLane<std::uint64_t> row = exec_.shuffle(own, [&](Lane lane) { return share[lane].row + c * kSideBySide; });
+  FP4PA_FN void load(int c, const PerLane<Share>& share, const PerLane<std::uint64_t>& rows, const PerLane<std::int32_t>& left,
+                     Chunks& to, int at) {
+    const PerLane<std::uint64_t> row = exec_.shuffle(rows, [&](Lane lane) { return share[lane].row + c * kSideBySide; });
     exec_.each_lane([&](Lane lane) {
       const auto* const from = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(row[lane]));
       to[lane][at] = exec_.template load_global_or_zero<Chunk>(from + share[lane].chunk * core::kChunkBytes,
@@ -227,7 +243,7 @@ class TileLoader {
     find_targets(share, to, target);
     const ScaleWords scales = scales_of_copy(c, share);
     PerLane<Chunk[1]> codes;
-    load(c, share, rows_left(share), codes, 0);
+    load(c, share, row_, rows_left(share), codes, 0);
     exec_.each_lane([&](Lane lane) {
       const std::uint32_t byte = byte_of_row(scales[lane], scale_of_chunk(share[lane].chunk));
       Chunk out[kOut];
