@@ -63,12 +63,14 @@ __global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), 1)
     for (sm90::ItemPlace at; at.steps < sm90::kItemsAhead; ++at.steps) items.publish(block, at, args.list, args.params);
   }
   __syncthreads();
-  if (threadIdx.x < kConsumers) {
+  // By numbers of warps that the compiler knows to be the same in all lanes: else it thinks warps divided from here on.
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
+  if (warp < kConfig.warps) {
     sm90::take_registers<kConsumerRegisters>();
     attend_published<WgmmaShim<index>>(args, shared, items);
   } else {
     sm90::give_registers<kProducerRegisters>();
-    if (threadIdx.x < kConsumers + 32 * sm90::producers_of_side(kConfig)) {
+    if (warp < kConfig.warps + sm90::producers_of_side(kConfig)) {
       produce_published<kConfig, 0>(args, shared, ring, items);
     } else {
       produce_published<kConfig, 1>(args, shared, ring, items);

@@ -31,7 +31,7 @@ const void* function_of(int instance) {
 /// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
 constexpr std::int32_t kOverheadTiles = 13;
 /// On wgmma tiles are decoded into an item while the last one is stored.
-constexpr std::int32_t kWgmmaOverheadTiles = 8;
+constexpr std::int32_t kWgmmaOverheadTiles = 6;
 
 /// Most keys of a block's part of a shared unit. Blocks with as many more than their share of the call are as a rule still done
 /// before a schedule, a more even attention and a merge are: docs/cuda.md.

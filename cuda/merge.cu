@@ -10,6 +10,9 @@ namespace {
 
 constexpr int kThreads = 32 * kShareWarps;
 
+/// Blocks that share what falls to a worker: a warp takes rows one behind the other, and waits for memory at each.
+constexpr int blocks_of_worker(int tile_rows) { return tile_rows > 32 ? tile_rows / 32 : 1; }
+
 __device__ core::RowMap rows_of(const AttendArgs& args, const core::Unit& unit) {
   return {args.params, {unit.seq, unit.block, unit.kv_head, unit.tiles, -1}};
 }
@@ -40,7 +43,9 @@ __global__ void __launch_bounds__(kThreads, 3) merge_balanced(const __grid_const
   const core::MergeNote note = load_note(args.list.partition.notes + worker);
   const core::RowMap rows(args.params, {note.seq, note.block, note.kv_head, {0, 0}, -1});
   wait_for_previous();
-  if (note.count > 1) merge_share(args.params, shared, note, rows, worker);
+  if (note.count > 1) {
+    merge_share(args.params, shared, note, rows, worker, static_cast<int>(blockIdx.y), static_cast<int>(gridDim.y));
+  }
 }
 
 __global__ void __launch_bounds__(kThreads, 2) merge_pieces(const __grid_constant__ AttendArgs args) {
@@ -59,7 +64,8 @@ cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t st
   const bool balanced = args.list.partition.split_tiles == 0;
   const void* const function =
       balanced ? reinterpret_cast<const void*>(&merge_balanced) : reinterpret_cast<const void*>(&merge_pieces);
-  return launch(function, dim3(args.list.partition.num_workers), kThreads, 0, dependent, arguments, stream);
+  const int blocks = balanced ? blocks_of_worker(args.params.partition.tile_rows) : 1;
+  return launch(function, dim3(args.list.partition.num_workers, blocks), kThreads, 0, dependent, arguments, stream);
 }
 
 }  // namespace fp4pa::cuda

@@ -45,12 +45,14 @@ struct RowEnd {
   }
 };
 
-/// The rows of a divided unit that fall to `worker`; every thread of a block of kShareWarps warps calls it.
+/// The rows of a divided unit that fall to block `block` of the `blocks` of `worker`; every thread of a block of kShareWarps warps
+/// calls it.
 __device__ inline void merge_share(const core::AttentionParams& p, MergeSums& sums, const core::MergeNote& note,
-                                   const core::RowMap& rows, int worker) {
+                                   const core::RowMap& rows, int worker, int block, int blocks) {
   const int parts = note.last - note.first + 1;
-  const int sharers = parts - 1 < rows.num_rows ? parts - 1 : rows.num_rows;  // all but the last have a note
-  const int rank = worker - note.first;
+  const int noted = (parts - 1) * blocks;  // all but the last have a note
+  const int sharers = noted < rows.num_rows ? noted : rows.num_rows;
+  const int rank = (worker - note.first) * blocks + block;
   if (rank >= sharers) return;
   const int mine = (rows.num_rows - rank + sharers - 1) / sharers;
   int team = kShareWarps;  // warps of a row

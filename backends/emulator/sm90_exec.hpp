@@ -27,6 +27,11 @@ class Sm90Exec : public Sm80Exec {
     return out;
   }
 
+  template <class T>
+  [[nodiscard]] T load_global_or_zero(const void* from, bool exists, Site at = Site::current()) {
+    return exists ? load_global<T>(from, at) : T{};
+  }
+
   void group_fence() {}
   template <class Element, int kN, bool kTransposed, class D>
   void group_multiply_shared(D&& d, const sm90::SharedMatrix& a, const sm90::SharedMatrix& b, bool accumulate, Site at = Site::current()) {

@@ -93,6 +93,18 @@ FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t pair) {
 #endif
 }
 
+/// Four E4M3 codes to f16, the first two to out[0].
+FP4PA_FN void e4m3_to_f16(std::uint32_t codes, std::uint32_t (&out)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high;}"
+      : "=r"(out[0]), "=r"(out[1])
+      : "r"(codes));
+#else
+  out[0] = e4m3_to_f16(codes & 0xffffu);
+  out[1] = e4m3_to_f16(codes >> 16);
+#endif
+}
+
 /// Four E4M3 codes to bf16 times 2^-120, the first two to out[0]. bf16 has E4M3's bits and more, so that they only have to be
 /// moved; a NaN fills its half with ones.
 FP4PA_FN void e4m3_to_bf16(std::uint32_t codes, std::uint32_t (&out)[2]) {

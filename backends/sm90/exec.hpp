@@ -25,6 +25,25 @@ class WarpExec : public sm80::WarpExec {
     this->each_lane([&](Lane lane) { out[lane] = __shfl_sync(0xffffffffu, x[lane], source(lane)); });
     return out;
   }
+  /// 16 bytes, or zeros. One statement: of a branch around a load compilers make moves of what it brings, which wait for it.
+  template <class T>
+  [[nodiscard]] __device__ __forceinline__ T load_global_or_zero(const void* from, bool exists) const {
+    static_assert(sizeof(T) == 16);
+    uint4 x;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.s32 p, %5, 0;\n"
+        "mov.b32 %0, 0;\n"
+        "mov.b32 %1, 0;\n"
+        "mov.b32 %2, 0;\n"
+        "mov.b32 %3, 0;\n"
+        "@p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+        "}"
+        : "=&r"(x.x), "=&r"(x.y), "=&r"(x.z), "=&r"(x.w)
+        : "l"(from), "r"(static_cast<int>(exists)));
+    return std::bit_cast<T>(x);
+  }
   /// Into the second-level cache.
   __device__ __forceinline__ void prefetch(const void* from) const { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
@@ -46,6 +65,19 @@ class WarpExec : public sm80::WarpExec {
         "}" ::"r"(base_ + at), "r"(parity)
         : "memory");
   }
+  /// The same by a warp that shuffles afterwards. The vote is for the compiler: behind a loop that each lane might leave by itself it
+  /// has a second copy of all shuffles and of what lies between them, for warps that have come apart.
+  __device__ __forceinline__ void wait_together(std::uint32_t at, std::uint32_t parity) const {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "AGAIN:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "vote.sync.all.pred p, p, 0xffffffff;\n"
+        "@!p bra AGAIN;\n"
+        "}" ::"r"(base_ + at), "r"(parity)
+        : "memory");
+  }
 
   /// Registers written so far are the instructions' from here on.
   __device__ __forceinline__ void group_fence() const { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -54,14 +86,13 @@ class WarpExec : public sm80::WarpExec {
   template <class Element, int kN, bool kTransposed, class D>
   __device__ __forceinline__ void group_multiply_shared(D&& d, const SharedMatrix& a, const SharedMatrix& b, bool accumulate) const {
     this->each_lane([&](Lane lane) {
-      wgmma<Element, kN, kTransposed>(d(lane), matrix_descriptor(base_ + a.offset, a), matrix_descriptor(base_ + b.offset, b),
-                                      accumulate);
+      wgmma<Element, kN, kTransposed>(d(lane), descriptor(a), descriptor(b), accumulate);
     });
   }
   template <class Element, int kN, bool kTransposed, class D, class A>
   __device__ __forceinline__ void group_multiply(D&& d, A&& a, const SharedMatrix& b, bool accumulate) const {
     this->each_lane([&](Lane lane) {
-      wgmma<Element, kN, kTransposed>(d(lane), a(lane), matrix_descriptor(base_ + b.offset, b), accumulate);
+      wgmma<Element, kN, kTransposed>(d(lane), a(lane), descriptor(b), accumulate);
     });
   }
   __device__ __forceinline__ void group_commit() const { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -101,6 +132,14 @@ class WarpExec : public sm80::WarpExec {
   __device__ __forceinline__ static void named_barrier(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
   }
+
+ private:
+  /// In a form of which only the lower word depends on the place, by one sum: what of the place is constant is part of a constant.
+  [[nodiscard]] __device__ __forceinline__ std::uint64_t descriptor(const SharedMatrix& m) const {
+    const std::uint64_t of_shape = matrix_descriptor(0, m);
+    const std::uint32_t low = (base_ >> 4) + (m.offset >> 4) + static_cast<std::uint32_t>(of_shape);
+    return of_shape >> 32 << 32 | low;
+  }
 };
 
 /// A warp that multiplies. Warpgroups share nothing but the ring, so that what is a block's barrier elsewhere is a group's.
@@ -112,13 +151,35 @@ class ConsumerExec : public WarpExec {
   }
 };
 
-/// A warp that decodes, of kWarps that come after kFirst others in the block. Such warps wait for no other of their kind.
+/// A warp that decodes, of kWarps that come after kFirst others in the block. They wait for each other only to agree.
 template <int kFirst, int kWarps>
 class ProducerExec : public WarpExec {
  public:
   using WarpExec::WarpExec;
-  [[nodiscard]] __device__ __forceinline__ int warp() const { return WarpExec::warp() - kFirst; }
+  /// Found again wherever it is asked for: the loop has no register for it.
+  [[nodiscard]] __device__ __forceinline__ int warp() const {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread / kLanes - kFirst;
+  }
   [[nodiscard]] __device__ __forceinline__ int num_warps() const { return kWarps; }
+  template <class F>
+  [[nodiscard]] __device__ __forceinline__ bool block_any(F&& f) const {
+    int any = 0;
+    this->each_lane([&](Lane lane) {
+      asm volatile(
+          "{\n"
+          ".reg .pred p, q;\n"
+          "setp.ne.s32 p, %1, 0;\n"
+          "bar.red.or.pred q, %2, %3, p;\n"
+          "selp.s32 %0, 1, 0, q;\n"
+          "}"
+          : "=r"(any)
+          : "r"(f(lane) ? 1 : 0), "n"(1 + kFirst / kGroupWarps), "n"(kWarps * kLanes)
+          : "memory");
+    });
+    return this->any([&](Lane) { return any != 0; });
+  }
 };
 
 static_assert(core::Exec<ConsumerExec> && core::Exec<ProducerExec<8, 4>>);

@@ -53,6 +53,11 @@ struct OperandTile {
     const auto c = static_cast<std::uint32_t>(chunk);
     return (row ^ (c & (kSwizzleRows - 1)) * core::kChunkBytes) + c / kSwizzleRows * kPanelBytes;
   }
+  /// Of a chunk of token t, `address`: that chunk of token t + more, where both numbers have no bit in common below kSwizzleRows.
+  [[nodiscard]] FP4PA_FN static constexpr std::uint32_t later_row(std::uint32_t address, int more) {
+    return (address ^ static_cast<std::uint32_t>(more % kSwizzleRows * core::kChunkBytes)) +
+           static_cast<std::uint32_t>(more * kPanelRowBytes);
+  }
   /// Keys: all tokens at 16 dims, as B of scores [queries, tokens].
   [[nodiscard]] FP4PA_FN static constexpr SharedMatrix key_step(std::uint32_t tile, int step) {
     constexpr int kPanelSteps = kPanelDims / kStep;

@@ -20,9 +20,14 @@ FP4PA_FN void produce(E& exec, const core::AttentionParams& p, const PublishedIt
   using Loader = TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, producers_of_side(kConfig), Tile>;
   const core::Segment& segment = p.segments[0];
   Loader loader(exec, segment, kSide == 0 ? segment.k : segment.v, published.item, published.keys);
-  while (!loader.done()) {
-    exec.wait_for_arrivals(ring.empty(exec.place), exec.place.parity() ^ 1);
-    loader.decode(ring.tile(exec.place));
+  while (exec.any([&](auto) { return !loader.done(); })) {
+    exec.wait_together(ring.empty(exec.place), exec.place.parity() ^ 1);
+    const bool wide = loader.decode(ring.tile(exec.place));
+    if constexpr (has_window(kKind)) {
+      exec.each_lane([&](auto lane) {
+        if (exec.warp() == 0 && lane.id == 0) exec.template store_shared<std::uint32_t>(lane, ring.note(exec.place), wide ? 1 : 0);
+      });
+    }
     exec.async_fence();
     arrive_for_warp(exec, ring.full(exec.place));
     exec.place.steps += 2;

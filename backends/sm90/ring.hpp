@@ -6,6 +6,8 @@
 //
 //   producers  wait for empty(slot), decode, arrive at full(slot), step on by two: keys and values have producers of their own
 //   consumers  wait for full(slot), multiply, arrive at empty(slot), step on
+//
+// Beside a slot stands whether its tile is in bf16 where f16 is usual (f16_window.hpp).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,8 @@ struct RingPlace {
 /// Tiles in the ring: keys and values of the tile at hand and of the next one.
 inline constexpr int kRingSlots = 4;
 using TilePlace = RingPlace<kRingSlots>;
-inline constexpr int kBarrierBytes = 64;
+/// Two barriers of each slot, and what is noted of it.
+inline constexpr int kBarrierBytes = kRingSlots * (16 + 4);
 /// For the block's items, behind the barriers.
 inline constexpr int kItemBytes = 1024;
 
@@ -48,14 +51,13 @@ class Ring {
  public:
   using Tile = OperandTile<kConfig.tile_keys, kConfig.head_dim>;
   static constexpr int kSlots = kRingSlots;
-  static_assert(16 * kSlots <= kBarrierBytes);
 
   /// @param begin  offset of what an instance has behind its queries
   FP4PA_FN explicit Ring(std::uint32_t begin) : base_((begin + kSwizzleBytes - 1) / kSwizzleBytes * kSwizzleBytes) {}
   [[nodiscard]] FP4PA_FN std::uint32_t tile(TilePlace at) const { return base_ + at.slot() * Tile::kBytes; }
   [[nodiscard]] FP4PA_FN std::uint32_t full(TilePlace at) const { return barriers() + 8 * at.slot(); }
   [[nodiscard]] FP4PA_FN std::uint32_t empty(TilePlace at) const { return barriers() + 8 * (kSlots + at.slot()); }
-
+  [[nodiscard]] FP4PA_FN std::uint32_t note(TilePlace at) const { return barriers() + 16 * kSlots + 4 * at.slot(); }
   [[nodiscard]] FP4PA_FN std::uint32_t items() const { return barriers() + kBarrierBytes; }
 
   /// By one thread, before a barrier of the block.
@@ -100,6 +102,10 @@ class DecodedStream {
   FP4PA_FN void wait() { exec_.wait_for_arrivals(ring_.full(exec_.place), exec_.place.parity()); }
   /// Offset of the tile at hand.
   [[nodiscard]] FP4PA_FN std::uint32_t tile() const { return ring_.tile(exec_.place); }
+  /// Whether it is in bf16, of a kind that has a window of f16.
+  [[nodiscard]] FP4PA_FN bool wide() const {
+    return exec_.any([&](auto lane) { return exec_.template load_shared<std::uint32_t>(lane, ring_.note(exec_.place)) != 0; });
+  }
   /// This warp has read the tile at hand.
   FP4PA_FN void pass() {
     arrive_for_warp(exec_, ring_.empty(exec_.place));

@@ -7,13 +7,14 @@
 //   tile n is decoded:   page ids of tile n + 2; chunks of rows as registers become free, up to a whole tile ahead
 //
 // Any page size, any strides, any alignment of scales: nothing is different in the loop but how wide scales are loaded. Rows past
-// the end of the keys are zeros, codes and scales.
+// the end of the keys are zeros, codes and scales. A tile whose scales f16 does not take (f16_window.hpp) is read a second time.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
 #include "backends/sm80/tile_decode.hpp"
+#include "backends/sm90/f16_window.hpp"
 #include "core/attention/row_map.hpp"
 #include "core/simt/key_stream.hpp"
 
@@ -38,7 +39,14 @@ class TileLoader {
   static constexpr int kHeld = kCopies > 4 ? kCopies / 2 : kCopies;                    // that are under way
   static constexpr int kScaleBytes = core::key_scale_bytes(kKind, kHeadDim);
   static constexpr int kWords = kScaleBytes == 0 ? 1 : (kScaleBytes + 3) / 4;
+  using ScaleWords = PerLane<std::uint32_t[kWords]>;
   static_assert(kRows <= E::kLanes && kRows % kSideBySide == 0 && !core::along_tokens(kKind));
+  static_assert(!has_window(kKind) || kWords == 1);
+
+  // Eight lanes, which store together, have chunks of one panel, of so many rows that the swizzle spreads them over all banks.
+  static constexpr int kPanels = kHeadDim / kPanelDims;
+  static constexpr int kPanelChunks = kChunks / kPanels;
+  static_assert(kSwizzleRows % kPanelChunks == 0 && E::kLanes / kSwizzleRows % kPanels == 0);
 
  public:
   /// @param view         of `segment`, its keys or its values
@@ -53,31 +61,60 @@ class TileLoader {
         pages_(segment.table.pages +
                (segment.table.indptr != nullptr ? segment.table.indptr[item.seq] : item.seq * segment.table.row_stride)),
         first_(range.begin) {
-    look_up(0, page_);
-    locate();
+    exec_.each_lane([&](Lane lane) { page_[lane] = load_page(lane, 0); });
+    locate(scales_);
+    const PerLane<Share> share = shares();
+    const PerLane<std::int32_t> left = rows_left(share);
     FP4PA_UNROLL
-    for (int c = 0; c < kHeld; ++c) load(c);
-    load_scales();
+    for (int c = 0; c < kHeld; ++c) load(c, share, left, codes_, c);
+    exec_.each_lane([&](Lane lane) { page_[lane] = next_page_[lane]; });
   }
 
   /// Whether all tiles have been decoded.
   [[nodiscard]] FP4PA_FN bool done() const { return first_ >= range_.end; }
 
-  /// Decodes this warp's rows of the tile at hand to `to`, and steps on to the next one.
-  FP4PA_FN void decode(std::uint32_t to) {
+  /// Decodes this warp's rows of the tile at hand to `to`, and steps on to the next one. All warps that share the tile call it.
+  /// @returns whether the tile is in bf16, of a kind that has a window of f16: from the first tile on that does not fit there
+  FP4PA_FN bool decode(std::uint32_t to) {
+    if constexpr (has_window(kKind)) {
+      wide_ = exec_.block_any([&](Lane lane) { return wide_ | !F16Window<kKind>::holds(scales_[lane][0]); });
+      if (wide_) {
+        FP4PA_NO_UNROLL
+        for (int c = 0; c < kCopies; ++c) store_wide(c, to);
+        step_on<false>(to);
+        return true;
+      }
+      exec_.each_lane([&](Lane lane) { scales_[lane][0] = F16Window<kKind>::fields(scales_[lane][0]); });
+    }
+    step_on<true>(to);
+    return false;
+  }
+
+ private:
+  template <bool kStores>
+  FP4PA_FN void step_on(std::uint32_t to) {
+    const PerLane<Share> share = shares();
+    PerLane<std::uint32_t[kOut]> target;
+    if constexpr (kStores) find_targets(share, to, target);
+    ScaleWords next_scales;
+    PerLane<std::int32_t> left = rows_left(share);
     FP4PA_UNROLL
     for (int c = 0; c < kCopies; ++c) {
       if (c + kHeld == kCopies) {
         first_ += kTileKeys;
-        locate();
+        locate(next_scales);
+        left = rows_left(share);
       }
-      store(c, to);
-      load((c + kHeld) % kCopies);
+      if constexpr (kStores) store(c, share, target);
+      load((c + kHeld) % kCopies, share, left, codes_, c % kHeld);
     }
-    load_scales();
+    exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int w = 0; w < kWords; ++w) scales_[lane][w] = next_scales[lane][w];
+      page_[lane] = next_page_[lane];
+    });
   }
 
- private:
   /// Of a power of two.
   [[nodiscard]] FP4PA_FN static int log2_of(std::uint32_t x) {
 #if defined(__CUDA_ARCH__)
@@ -105,86 +142,120 @@ class TileLoader {
     return lane.id < kRows && key_of(lane, ahead) < range_.end;
   }
 
-  /// Asks for the page ids of a tile.
-  FP4PA_FN void look_up(int ahead, PerLane<std::int32_t>& page) {
-    exec_.each_lane([&](Lane lane) {
-      page[lane] = 0;
-      if (exists(lane, ahead)) page[lane] = exec_.template load_global<std::int32_t>(pages_ + place_of(key_of(lane, ahead)).page);
-    });
+  /// Asks for the page id of a lane's key.
+  [[nodiscard]] FP4PA_FN std::int32_t load_page(Lane lane, int ahead) const {
+    return exists(lane, ahead) ? exec_.template load_global<std::int32_t>(pages_ + place_of(key_of(lane, ahead)).page) : 0;
   }
-  /// Where the rows of the tile at hand lie, whose page ids have come; asks for those of the next one.
-  FP4PA_FN void locate() {
+  /// Where the rows of the tile at hand lie, whose page ids have come; asks for their scales, and for the page ids of the next tile.
+  FP4PA_FN void locate(ScaleWords& scales) {
     exec_.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int w = 0; w < kWords; ++w) scales[lane][w] = 0;
       row_[lane] = 0;
-      if (!exists(lane)) return;
-      row_[lane] = reinterpret_cast<std::uintptr_t>(view_.row(page_[lane], place_of(key_of(lane)).token, item_.kv_head));
-    });
-    look_up(1, next_page_);
-  }
-  /// Asks for the c-th chunk that a lane copies.
-  FP4PA_FN void load(int c) {
-    PerLane<std::uint64_t> own;
-    exec_.each_lane([&](Lane lane) { own[lane] = row_[lane]; });
-    const PerLane<std::uint64_t> row = exec_.shuffle(own, [c](Lane lane) { return copied_row(lane, c); });
-    exec_.each_lane([&](Lane lane) {
-      codes_[lane][c % kHeld] = Chunk{};
-      if (row[lane] == 0) return;
-      const auto* const from = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(row[lane]));
-      codes_[lane][c % kHeld] =
-          exec_.template load_global<Chunk>(from + sm80::recomputed(lane.id) % kChunks * core::kChunkBytes);
-    });
-  }
-  /// Asks for the scales of the tile at hand, whose page ids are not needed any more.
-  FP4PA_FN void load_scales() {
-    exec_.each_lane([&](Lane lane) {
-      if constexpr (kScaleBytes > 0) {
-        const std::uint8_t* const from = view_.scale_row(page_[lane], place_of(key_of(lane)).token, item_.kv_head);
-        core::load_scale_words(exec_, from, exists(lane) ? kScaleBytes : 0, core::scales_are_words(view_, kScaleBytes),
-                               scales_[lane]);
+      if (exists(lane)) {
+        const std::int32_t token = place_of(key_of(lane)).token;
+        row_[lane] = reinterpret_cast<std::uintptr_t>(view_.row(page_[lane], token, item_.kv_head));
+        if constexpr (kScaleBytes > 0) {
+          core::load_scale_words(exec_, view_.scale_row(page_[lane], token, item_.kv_head), kScaleBytes,
+                                 core::scales_are_words(view_, kScaleBytes), scales[lane]);
+        }
       }
-      page_[lane] = next_page_[lane];
+      next_page_[lane] = load_page(lane, 1);
     });
   }
 
-  /// Decodes the c-th chunk that a lane copied. Of two panels the second one's chunks are stored in another order, so that the
-  /// eight lanes that store side by side fall into different banks.
-  FP4PA_FN void store(int c, std::uint32_t to) {
-    PerLane<std::uint32_t[kWords]> scales;
+  /// Which of its warp's chunks a lane copies and decodes: always the same of a row, of every kSideBySide-th row.
+  struct Share {
+    int row;  // the first
+    int chunk;
+  };
+  [[nodiscard]] FP4PA_FN PerLane<Share> shares() {
+    PerLane<Share> share;
+    exec_.each_lane([&](Lane lane) {
+      const int id = sm80::recomputed(lane.id);
+      share[lane] = {id / kSwizzleRows / kPanels * (kSwizzleRows / kPanelChunks) + id % kSwizzleRows / kPanelChunks,
+                     id / kSwizzleRows % kPanels * kPanelChunks + id % kPanelChunks};
+    });
+    return share;
+  }
+  /// From a lane's first row of the tile at hand to the end of the keys.
+  [[nodiscard]] FP4PA_FN PerLane<std::int32_t> rows_left(const PerLane<Share>& share) {
+    PerLane<std::int32_t> left;
+    exec_.each_lane([&](Lane lane) { left[lane] = range_.end - first_ - exec_.warp() * kRows - share[lane].row; });
+    return left;
+  }
+  /// Asks for the c-th chunk that a lane copies, into place `at`.
+  template <class Chunks>
+  FP4PA_FN void load(int c, const PerLane<Share>& share, const PerLane<std::int32_t>& left, Chunks& to, int at) {
+    PerLane<std::uint64_t> own;
+    exec_.each_lane([&](Lane lane) { own[lane] = row_[lane]; });
+    const PerLane<std::uint64_t> row = exec_.shuffle(own, [&](Lane lane) { return share[lane].row + c * kSideBySide; });
+    exec_.each_lane([&](Lane lane) {
+      const auto* const from = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(row[lane]));
+      to[lane][at] = exec_.template load_global_or_zero<Chunk>(from + share[lane].chunk * core::kChunkBytes,
+                                                               c * kSideBySide < left[lane]);
+    });
+  }
+
+  /// Where the decoded chunks of a lane's first row go.
+  FP4PA_FN void find_targets(const PerLane<Share>& share, std::uint32_t to, PerLane<std::uint32_t[kOut]>& target) {
+    exec_.each_lane([&](Lane lane) {
+      const std::uint32_t row = Tile::row_address(to, exec_.warp() * kRows + share[lane].row);
+      FP4PA_UNROLL
+      for (int i = 0; i < kOut; ++i) target[lane][i] = Tile::chunk_address(row, share[lane].chunk * kOut + i);
+    });
+  }
+  /// Decodes the c-th chunk that a lane copied.
+  FP4PA_FN void store(int c, const PerLane<Share>& share, const PerLane<std::uint32_t[kOut]>& target) {
+    const ScaleWords scales = scales_of_copy(c, share);
+    exec_.each_lane([&](Lane lane) {
+      const auto& codes = codes_[lane][c % kHeld].word;
+      const int chunk = share[lane].chunk;
+      Chunk out[kOut];
+      if constexpr (has_window(kKind)) {
+        F16Window<kKind>::decode(codes, F16Window<kKind>::factor(scales[lane][0], scale_of_chunk(chunk)), out);
+      } else {
+        sm80::decode_chunk<kKind>(codes, [&](int w) { return byte_of_row(scales[lane], 2 * chunk + w / 2); }, out);
+      }
+      store_chunks(lane, c, target, out);
+    });
+  }
+  /// The same to bf16, from the pages.
+  FP4PA_FN void store_wide(int c, std::uint32_t to) {
+    const PerLane<Share> share = shares();
+    PerLane<std::uint32_t[kOut]> target;
+    find_targets(share, to, target);
+    const ScaleWords scales = scales_of_copy(c, share);
+    PerLane<Chunk[1]> codes;
+    load(c, share, rows_left(share), codes, 0);
+    exec_.each_lane([&](Lane lane) {
+      const std::uint32_t byte = byte_of_row(scales[lane], scale_of_chunk(share[lane].chunk));
+      Chunk out[kOut];
+      sm80::decode_chunk<kKind>(codes[lane][0].word, [&](int) { return sm80::e8m0_pair(byte); }, out);
+      store_chunks(lane, c, target, out);
+    });
+  }
+  FP4PA_FN void store_chunks(Lane lane, int c, const PerLane<std::uint32_t[kOut]>& target, const Chunk (&out)[kOut]) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kOut; ++i) {
+      exec_.template store_shared<Chunk>(lane, Tile::later_row(target[lane][i], c * kSideBySide), out[i]);
+    }
+  }
+  [[nodiscard]] FP4PA_FN ScaleWords scales_of_copy(int c, const PerLane<Share>& share) {
+    ScaleWords scales;
     if constexpr (kScaleBytes > 0) {
       FP4PA_UNROLL
       for (int w = 0; w < kWords; ++w) {
         PerLane<std::uint32_t> own;
         exec_.each_lane([&](Lane lane) { own[lane] = scales_[lane][w]; });
-        const PerLane<std::uint32_t> got = exec_.shuffle(own, [c](Lane lane) { return copied_row(lane, c); });
+        const PerLane<std::uint32_t> got = exec_.shuffle(own, [&](Lane lane) { return share[lane].row + c * kSideBySide; });
         exec_.each_lane([&](Lane lane) { scales[lane][w] = got[lane]; });
       }
     }
-    exec_.each_lane([&](Lane lane) {
-      const int chunk = sm80::recomputed(lane.id) % kChunks;
-      const bool swaps = kTwoPanels && chunk >= kChunks / 2;
-      Chunk codes = codes_[lane][c % kHeld];
-      if constexpr (kTwoPanels && kOut > 1) {
-        const Chunk in = codes;
-        FP4PA_UNROLL
-        for (int w = 0; w < 4; ++w) codes.word[w] = swaps ? in.word[w ^ 2] : in.word[w];
-      }
-      const auto scale = [&](int w) {
-        if constexpr (kKind == KvKind::kNvfp4) return byte_of_row(scales[lane], 2 * chunk + (swaps ? w / 2 ^ 1 : w / 2));
-        return sm80::e8m0_pair(byte_of_row(scales[lane], kKind == KvKind::kMxfp8 ? chunk / 2 : chunk));
-      };
-      Chunk out[kOut];
-      sm80::decode_chunk<kKind>(codes.word, scale, out);
-      const std::uint32_t row = Tile::row_address(to, sm80::recomputed(exec_.warp()) * kRows + copied_row(lane, c));
-      FP4PA_UNROLL
-      for (int i = 0; i < kOut; ++i) {
-        const int other = kOut > 1 && swaps ? i ^ kOut / 2 : i;
-        exec_.template store_shared<Chunk>(lane, Tile::chunk_address(row, chunk * kOut + other), out[i]);
-      }
-    });
+    return scales;
   }
-  static constexpr bool kTwoPanels = kHeadDim == 128;
-  /// Of this warp's rows, of the c-th chunk that a lane copies.
-  [[nodiscard]] FP4PA_FN static int copied_row(Lane lane, int c) { return c * kSideBySide + sm80::recomputed(lane.id) / kChunks; }
+  /// Scale, among a row's, of chunk `chunk` of E8M0's kinds.
+  [[nodiscard]] FP4PA_FN static int scale_of_chunk(int chunk) { return kKind == KvKind::kMxfp8 ? chunk / 2 : chunk; }
   [[nodiscard]] FP4PA_FN static std::uint32_t byte_of_row(const std::uint32_t (&scales)[kWords], int i) {
     const std::uint32_t word = kWords > 1 && i >= 4 ? scales[kWords - 1] : scales[0];
     return (word >> (i % 4 * 8)) & 0xffu;
@@ -197,11 +268,12 @@ class TileLoader {
   const core::KeyRange& range_;
   const std::int32_t* pages_;   // of the sequence
   std::int32_t first_;          // key of the tile at hand
+  bool wide_ = false;           // see decode
   PerLane<std::int32_t> page_;  // of the tile at hand
   PerLane<std::int32_t> next_page_;
   PerLane<std::uint64_t> row_;  // 0: there is none
   PerLane<Chunk[kHeld]> codes_;
-  PerLane<std::uint32_t[kWords]> scales_;
+  ScaleWords scales_;           // from decode on: fields of factors, see F16Window
 };
 
 }  // namespace fp4pa::sm90

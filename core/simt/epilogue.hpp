@@ -37,7 +37,7 @@ FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum,
     static_assert(kSegments == 1);
     const std::int32_t kv_head = static_cast<std::int32_t>(rows_.group_divisor.quotient(static_cast<std::uint32_t>(rows_.first_head)));
     output.unit = kConfig.v[0] == KvKind::kBf16 ? 1.0f : p_.segments[0].v.global(kv_head);
-    output.unit_log2 = Shim::kOnlyUnitLog2;
+    output.unit_log2 += Shim::kOnlyUnitLog2;
   }
   set_unit(output, 1.0f, 0);
   if constexpr (!divides_rows(kConfig)) {
@@ -216,9 +216,9 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output(const RowMap& rows, const Outp
                [&](int r) { return rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride; });
     return;
   }
-  if constexpr (requires { Shim::kQuadsHoldChunks; }) {
+  if constexpr (requires { typename Shim::RowChunks; }) {
     if (p_.o.dtype != DType::kF32 && stores_chunks()) {
-      store_output_chunks(rows, output);
+      Shim::RowChunks::store_output(exec_, p_.o, rows, row_base(), output.value, query_offset());
       return;
     }
   }
@@ -259,47 +259,6 @@ FP4PA_FN bool SimtTileBackend<Shim>::stores_chunks() const {
   const auto address = reinterpret_cast<std::uintptr_t>(p_.o.data) | static_cast<std::uintptr_t>(p_.o.token_stride * bytes) |
                        static_cast<std::uintptr_t>(p_.o.head_stride * bytes);
   return address % 16 == 0;
-}
-
-/// Of shims whose four lanes 4i .. 4i + 3 hold a row's chunks of 8 dims together, two each (kQuadsHoldChunks): every lane gets the
-/// whole of every fourth chunk, in two exchanges, and stores it at once.
-template <class Shim>
-FP4PA_FN void SimtTileBackend<Shim>::store_output_chunks(const RowMap& rows, const Output& output) const {
-  static_assert(Shim::OutputAtom::kDims == 8 && kOutputValues == 4 && kDimTiles % 4 == 0 && kRowTiles == 1);
-  const bool f16 = p_.o.dtype == DType::kF16;
-  FP4PA_UNROLL
-  for (int s = 0; s < 2; ++s) {
-    FP4PA_UNROLL
-    for (int tile = 0; tile < kDimTiles; tile += 4) {
-      PerLane<std::uint32_t> word[4];
-      exec_.each_lane([&](Lane lane) {
-        FP4PA_UNROLL
-        for (int m = 0; m < 4; ++m) {
-          const auto& x = output.value[lane][tile + m][0];
-          word[m][lane] = f16 ? Shim::pack_f16(x[2 * s], x[2 * s + 1]) : Shim::pack_bf16(x[2 * s], x[2 * s + 1]);
-        }
-      });
-      FP4PA_UNROLL
-      for (int bit = 1; bit <= 2; bit *= 2) {
-        FP4PA_UNROLL
-        for (int i = 0; i < 2; ++i) {
-          const int low = bit == 1 ? 2 * i : i;  // a pair of words, of which a lane keeps one and gives the other away
-          PerLane<std::uint32_t> give;
-          exec_.each_lane([&](Lane lane) { give[lane] = (lane.id & bit) != 0 ? word[low][lane] : word[low + bit][lane]; });
-          const PerLane<std::uint32_t> got = exec_.shuffle_xor(give, bit);
-          exec_.each_lane([&](Lane lane) { ((lane.id & bit) != 0 ? word[low][lane] : word[low + bit][lane]) = got[lane]; });
-        }
-      }
-      exec_.each_lane([&](Lane lane) {
-        const int r = row_base() + OutputSlots::query(lane.id, 2 * s);
-        if (r >= rows_.num_rows) return;
-        QueryChunk chunk{{word[0][lane], word[1][lane], word[2][lane], word[3][lane]}};
-        Shim::order_output_chunk(chunk.word);
-        auto* const row = static_cast<std::uint16_t*>(p_.o.data) + rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
-        *reinterpret_cast<QueryChunk*>(row + 8 * (tile + lane.id % 4)) = chunk;
-      });
-    }
-  }
 }
 
 template <class Shim>

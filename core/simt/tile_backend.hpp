@@ -420,9 +420,10 @@ class SimtTileBackend {
     // When keys are divided all warps use the same rows and share the loading of them.
     const int first = divides_rows(kConfig) ? 0 : exec_.warp();
     const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
-    if constexpr (requires { Shim::kStoresQueryChunks; }) {
+    if constexpr (requires { typename Shim::RowChunks; }) {
       if (p_.rotation == Rotation::kNone && terms() == 1 && query_rows_are_chunks(p_.q)) {
-        load_query_chunks(rows, kind, form, magnitude, sign);
+        Shim::RowChunks::load_query(exec_, p_.q, rows, row_base(), form, sign, query_offset(),
+                                    layout_.row_factors + 4 * row_base(), magnitude * form.unit);
         return;
       }
     }
@@ -441,76 +442,6 @@ class SimtTileBackend {
       });
       exec_.warp_barrier();  // the scratch row is free
     }
-  }
-
-  /// Rows of 16 bits and one term, in chunks of 8 dims: all are asked for at once, and those that are operands as they are only
-  /// moved.
-  FP4PA_FN void load_query_chunks(const RowMap& rows, KvKind kind, QueryForm form, float magnitude, float sign) {
-    constexpr int kRowLanes = kConfig.head_dim / 8;  // lanes that share a row
-    constexpr int kRows = E::kLanes / kRowLanes;     // rows side by side
-    constexpr int kChunks = kWarpRows / kRows;       // of a lane
-    static_assert(E::kLanes % kRowLanes == 0 && kWarpRows % kRows == 0);
-    PerLane<QueryChunk[kChunks]> x;
-    exec_.each_lane([&](Lane lane) {
-      FP4PA_UNROLL
-      for (int i = 0; i < kChunks; ++i) {
-        const int row = row_base() + i * kRows + lane.id / kRowLanes;
-        x[lane][i] = QueryChunk{};
-        if (row >= rows.num_rows) continue;
-        const std::int64_t at = rows.token(row) * p_.q.token_stride + rows.head(row) * p_.q.head_stride + lane.id % kRowLanes * 8;
-        x[lane][i] = exec_.template load_global<QueryChunk>(static_cast<const std::uint16_t*>(p_.q.data) + at);
-      }
-    });
-    const bool moves = form.binade == QueryForm::kAsIs && p_.q.dtype == (form.bf16 ? DType::kBF16 : DType::kF16) && sign > 0.0f;
-    FP4PA_UNROLL
-    for (int i = 0; i < kChunks; ++i) {
-      PerLane<int> shift;
-      exec_.each_lane([&](Lane lane) { shift[lane] = 0; });
-      if (!moves) convert_query_chunk(form, sign, [&](Lane lane) -> QueryChunk& { return x[lane][i]; }, kRowLanes, shift);
-      exec_.each_lane([&](Lane lane) {
-        const int row = i * kRows + lane.id / kRowLanes;
-        Shim::store_query_chunk(exec_, lane, kind, query_offset(), row, lane.id % kRowLanes, x[lane][i]);
-        if (lane.id % kRowLanes == 0) {
-          exec_.template store_shared<float>(lane, layout_.row_factors + 4 * (row_base() + row),
-                                             magnitude * form.unit * exp2_exact(-shift[lane]));
-        }
-      });
-    }
-  }
-  /// From the query's elements to operands, a row over `row_lanes` lanes.
-  /// @param shift  the power of two that its row is multiplied by, see query_shift
-  template <class Chunk>
-  FP4PA_FN void convert_query_chunk(QueryForm form, float sign, Chunk&& chunk, int row_lanes, PerLane<int>& shift) {
-    PerLane<float[8]> value;
-    PerLane<std::uint32_t> amax;
-    exec_.each_lane([&](Lane lane) {
-      amax[lane] = 0;
-      FP4PA_UNROLL
-      for (int d = 0; d < 8; ++d) {
-        const std::uint32_t bits = chunk(lane).word[d / 2] >> (d % 2 * 16) & 0xffffu;
-        value[lane][d] = query_element<E>(p_.q.dtype, bits);
-        const std::uint32_t own = magnitude_bits(value[lane][d]);
-        amax[lane] = own > amax[lane] ? own : amax[lane];
-      }
-    });
-    if (form.binade != QueryForm::kAsIs) {
-      FP4PA_UNROLL
-      for (int bit = 1; bit < E::kLanes; bit *= 2) {
-        if (bit >= row_lanes) break;
-        const PerLane<std::uint32_t> peer = exec_.shuffle_xor(amax, bit);
-        exec_.each_lane([&](Lane lane) { amax[lane] = peer[lane] > amax[lane] ? peer[lane] : amax[lane]; });
-      }
-      exec_.each_lane([&](Lane lane) { shift[lane] = query_shift(form, amax[lane]); });
-    }
-    exec_.each_lane([&](Lane lane) {
-      const float multiplier = sign * exp2_exact(shift[lane]);
-      FP4PA_UNROLL
-      for (int d = 0; d < 8; d += 2) {
-        const float low = value[lane][d] * multiplier;
-        const float high = value[lane][d + 1] * multiplier;
-        chunk(lane).word[d / 2] = form.bf16 ? Shim::pack_bf16(low, high) : Shim::pack_f16(low, high);
-      }
-    });
   }
 
   // Rows of whole quads are read several at a time and rotated in registers, without a detour through shared memory: an item of
@@ -586,7 +517,6 @@ class SimtTileBackend {
   template <class T, class Round>
   FP4PA_FN void store_output_as(const RowMap& rows, const Output& output, Round&& round) const;
   [[nodiscard]] FP4PA_FN bool stores_chunks() const;
-  FP4PA_FN void store_output_chunks(const RowMap& rows, const Output& output) const;
   FP4PA_FN void merge_states(RowVector& max, RowVector& sum, Output& output);
   FP4PA_FN void lay_out(const Output& output) const;
   template <class RowAt>

@@ -35,12 +35,13 @@ class DecodingStream {
   void wait() {
     if (place_.slot() % 2 != 0) return;  // values came with the keys
     exec_.block_barrier();               // nobody reads the last tile any more
-    keys_.decode(ring_.tile({0}));
-    values_.decode(ring_.tile({1}));
+    wide_[0] = keys_.decode(ring_.tile({0}));
+    wide_[1] = values_.decode(ring_.tile({1}));
     exec_.async_fence();
     exec_.block_barrier();
   }
   [[nodiscard]] std::uint32_t tile() const { return ring_.tile({place_.slot() % 2}); }
+  [[nodiscard]] bool wide() const { return wide_[place_.slot() % 2]; }
   void pass() { ++place_.steps; }
   void release() { ++index_; }
 
@@ -66,6 +67,7 @@ class DecodingStream {
   Loader<kConfig.v[0]> values_;
   std::int32_t index_ = 0;
   sm90::TilePlace place_;
+  bool wide_[2] = {};
 };
 
 template <core::SimtConfig kConfig, class E>

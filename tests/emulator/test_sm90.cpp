@@ -240,6 +240,129 @@ TEST_CASE("sm_90a: a warpgroup and scales at the ends of their range") {
   emulator_test::current = before;
 }
 
+/// Every code times every scale of the window, and which scales are in it.
+template <core::KvKind kKind, class Format>
+void check_window() {
+  using Window = sm90::F16Window<kKind>;
+  constexpr bool kE4m3 = kKind == core::KvKind::kMxfp8;
+  int wrong = 0;
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    const bool inside = byte == 0 || (byte >= Window::kZeroField + Window::kLowField && byte <= Window::kZeroField + Window::kHighField);
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t others = 0x00817f00u & ~(0xffu << (8 * i));
+      CHECK(Window::holds(others | byte << (8 * i)) == inside);
+      if (!inside) continue;
+      const std::uint32_t factor = Window::factor(Window::fields(others | byte << (8 * i)), i);
+      for (std::uint32_t code = 0; code < (kE4m3 ? 256 : 16); ++code) {
+        const std::uint32_t word = code * (kE4m3 ? 0x01010101u : 0x11111111u);
+        const std::uint32_t codes[4] = {word, word, word, word};
+        sm80::Chunk out[kE4m3 ? 2 : 4];
+        Window::decode(codes, factor, out);
+        const double value = byte == 0 ? 0.0 * Format::decode(static_cast<std::uint8_t>(code))
+                                       : std::ldexp(Format::decode(static_cast<std::uint8_t>(code)),
+                                                    static_cast<int>(byte) - 127 - Window::kUnitLog2);
+        for (const sm80::Chunk& chunk : out) {
+          for (const std::uint32_t pair : chunk.word) {
+            for (const std::uint32_t half : {pair & 0xffffu, pair >> 16}) {
+              const double got = core::f16_to_f32(static_cast<std::uint16_t>(half));
+              wrong += got != value && !(std::isnan(got) && std::isnan(value)) ? 1 : 0;
+            }
+          }
+        }
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
+TEST_CASE("sm_90a: f16 holds every code times every scale of its window") {
+  check_window<core::KvKind::kMxfp4, core::E2M1>();
+  check_window<core::KvKind::kMxfp8, core::E4M3>();
+}
+
+/// In a tile, from tile to tile, from one item to the next, and NaN: tiles in f16 and in bf16, and both in one item.
+TEST_CASE("sm_90a: scales that f16 does not hold, in prefill") {
+  const emulator_test::Setup before = emulator_test::current;
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kMxfp8}) {
+    for (const DType q_dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+      CAPTURE(std::string(name_of(format)));
+      CAPTURE(std::string(name_of(q_dtype)));
+      scene::Spec spec;
+      spec.k = spec.v = format;
+      spec.head_dim = 128;
+      spec.group_heads = 4;
+      spec.page_size = 48;
+      spec.q_dtype = q_dtype;
+      spec.sequences = {{40, 400, 0}, {33, 77, 1}};
+      scene::Scene s(spec);
+      s.config.backend = "cuda";
+      s.config.matrix_path = MatrixPath::kDecode;
+      const auto set_scales = [&](bool value, auto&& scale) {
+        test::Random random(17);
+        for (std::int32_t b = 0; b < 2; ++b) {
+          for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; ++token) {
+            for (int i = 0; i < 8; ++i) s.scales(value, b, token, i / 4)[i % 4] = static_cast<std::uint8_t>(scale(token, random));
+          }
+        }
+      };
+      const auto check = [&] {
+        emulator::Findings findings;
+        emulator_test::current.emulation = &emulator_test::kSm90;
+        emulator_test::current.watch = {emulator::Order::forwards(), &findings, nullptr};
+        s.reset_outputs();
+        REQUIRE(s.run() == Status::kOk);
+        CHECK(sm90::kInstances[emulator_test::current.planned].producers > 0);
+        CHECK(findings.text() == "");
+      };
+      const auto expect_right = [&] {
+        check();
+        const scene::Scene::Error error = s.error();
+        CHECK(error.o <= 8e-3);
+        CHECK(error.lse <= 1e-3);
+      };
+      const auto within = [](int low, int high) { return [=](int, test::Random& r) { return low + static_cast<int>(r.below(high - low + 1)); }; };
+      // Scales of a tile of 128 tokens alone.
+      const auto in_tile = [](int tile, int scale) { return [=](int token, test::Random&) { return token / 128 == tile ? scale : 127; }; };
+      set_scales(false, within(118, 122));
+      for (const auto& [low, high] : {std::pair{127, 127}, {2, 6}, {230, 234}, {100, 180}, {1, 230}}) {
+        CAPTURE(low);
+        set_scales(true, within(low, high));
+        expect_right();
+      }
+      for (const int tile : {0, 1, 3}) {
+        for (const int scale : {tile == 0 ? 1 : 0, 60, 150, 200}) {
+          CAPTURE(tile);
+          CAPTURE(scale);
+          set_scales(true, in_tile(tile, scale));
+          expect_right();
+        }
+      }
+      set_scales(true, [](int token, test::Random&) { return 230 - token * 220 / 400; });
+      expect_right();
+      set_scales(true, within(126, 128));
+      for (const auto& [low, high] : {std::pair{1, 120}, {60, 118}, {1, 20}}) {
+        CAPTURE(low);
+        set_scales(false, within(low, high));
+        expect_right();
+      }
+      for (const int tile : {0, 1, 3}) {
+        set_scales(false, in_tile(tile, 90));
+        expect_right();
+      }
+      set_scales(false, within(118, 122));
+      // NaN: of a key in all that sees it, of a value in its block of dims.
+      s.scales(true, 0, 3, 0)[1] = 255;
+      check();
+      for (int d = 0; d < 128; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
+      CHECK_FALSE(std::isnan(s.o_row(0, 4)[40]));
+      s.scales(false, 0, 3, 1)[0] = 255;
+      check();
+      CHECK(std::isnan(s.lse_of(0, 4)));
+      CHECK_FALSE(std::isnan(s.lse_of(0, 0)));
+    }
+  }
+  emulator_test::current = before;
+}
+
 TEST_CASE("sm_90a: the grid on the emulator") {
   CHECK(emulator_test::run_sweep({&emulator_test::kSm90, bounds, 100, 6, 4}) > 40);
 }

@@ -1,0 +1,208 @@
+// Queries of 16 bits and one term on their way to shared memory, and outputs of 16 bits on their way out: 16 bytes a lane.
+//
+// A warp has 16 rows. Lanes stand side by side along a row, and ask the lane that knows where it lies. All in loops: what
+// runs once an item takes longer to fetch than to execute.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/query_pairs.hpp"
+#include "backends/sm90/operand_tile.hpp"
+#include "core/attention/params.hpp"
+#include "core/attention/row_map.hpp"
+#include "core/simt/query.hpp"
+
+namespace fp4pa::sm90 {
+
+/// The larger of both halves, as unsigned numbers.
+[[nodiscard]] FP4PA_FN std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__)
+  return __vmaxu2(a, b);
+#else
+  const std::uint32_t low = (a & 0xffffu) > (b & 0xffffu) ? a : b;
+  return (low & 0xffffu) | ((a >> 16) > (b >> 16) ? a & 0xffff0000u : b & 0xffff0000u);
+#endif
+}
+
+/// @tparam kKey, kValue  FP4's dims lie as they fall out of the decoding, p and p + 4 of eight side by side (decoded_dim)
+template <core::KvKind kKey, core::KvKind kValue, class E, int kHeadDim>
+struct RowChunks {
+  using Lane = typename E::Lane;
+  template <class T>
+  using PerLane = typename E::template PerLane<T>;
+  using Chunk = core::QueryChunk;
+  using Query = QueryTile<kHeadDim>;
+
+  static constexpr int kRows = 16;                             // of a warp
+  static constexpr int kRowLanes = kHeadDim / 8;               // that share a row
+  static constexpr int kSideBySide = E::kLanes / kRowLanes;    // rows
+  static constexpr int kCopies = kRows / kSideBySide;          // of a lane
+  static constexpr int kUnrolled = 2;
+  static_assert(E::kLanes % kRowLanes == 0 && kCopies % kUnrolled == 0);
+
+  /// Brings the rows of a warp to its place in operand form, and their factors.
+  /// @param row_base  of the item's rows, this warp's first
+  /// @param query     offset of the warp's queries
+  /// @param factors   offset of its rows' factors
+  /// @param magnitude  what every factor has in common
+  FP4PA_FN static void load_query(E& exec, const core::HeadTensor& q, const core::RowMap& rows, int row_base,
+                                  core::QueryForm form, float sign, std::uint32_t query, std::uint32_t factors, float magnitude) {
+    const PerLane<std::int64_t> from = places(exec, q, rows, row_base);
+    each_copy([&](int c) {
+      const PerLane<std::int64_t> at = place_of_copy(exec, from, c);
+      exec.each_lane([&](Lane lane) {
+        const std::int64_t first = at[lane] < 0 ? 0 : at[lane];
+        exec.copy_async_16(lane, address(lane, query, c), static_cast<const std::uint16_t*>(q.data) + first + chunk(lane) * 8,
+                           at[lane] >= 0);
+      });
+    });
+    exec.copy_commit();
+    exec.template copy_wait<0>();
+    exec.warp_barrier();
+    const bool moves = form.binade == core::QueryForm::kAsIs && q.dtype == (form.bf16 ? DType::kBF16 : DType::kF16) &&
+                       sign > 0.0f;
+    each_copy([&](int c) {
+      PerLane<Chunk> x;
+      PerLane<int> shift;
+      exec.each_lane([&](Lane lane) {
+        x[lane] = exec.template load_shared<Chunk>(lane, address(lane, query, c));
+        shift[lane] = 0;
+      });
+      if (!moves) convert(exec, q.dtype, form, sign, x, shift);
+      exec.each_lane([&](Lane lane) {
+        auto& w = x[lane].word;
+        if constexpr (core::is_fp4(kKey)) {
+          const std::uint32_t natural[4] = {w[0], w[1], w[2], w[3]};
+          w[0] = low_halves(natural[0], natural[2]);
+          w[1] = high_halves(natural[0], natural[2]);
+          w[2] = low_halves(natural[1], natural[3]);
+          w[3] = high_halves(natural[1], natural[3]);
+        }
+        exec.template store_shared<Chunk>(lane, address(lane, query, c), x[lane]);
+        if (chunk(lane) == 0) {
+          exec.template store_shared<float>(lane, factors + 4 * static_cast<std::uint32_t>(row(lane, c)),
+                                            magnitude * core::exp2_exact(-shift[lane]));
+        }
+      });
+    });
+  }
+
+  /// Stores a warp's outputs, [dims / 8][1][4] a lane as the instruction leaves them. They are laid out in the place of the
+  /// queries, whose swizzle suits them too, and leave from there in whole rows.
+  template <class Values>
+  FP4PA_FN static void store_output(E& exec, const core::HeadTensor& o, const core::RowMap& rows, int row_base,
+                                    const Values& values, std::uint32_t query) {
+    const PerLane<std::int64_t> to = places(exec, o, rows, row_base);
+    exec.block_barrier();  // no product reads queries any more
+    if (o.dtype == DType::kF16) {
+      lay_out(exec, values, query, sm80::pack_f16);
+    } else {
+      lay_out(exec, values, query, sm80::pack_bf16);
+    }
+    exec.warp_barrier();
+    each_copy([&](int c) {
+      const PerLane<std::int64_t> at = place_of_copy(exec, to, c);
+      exec.each_lane([&](Lane lane) {
+        if (at[lane] < 0) return;
+        auto x = exec.template load_shared<Chunk>(lane, address(lane, query, c));
+        auto& w = x.word;
+        if constexpr (core::is_fp4(kValue)) {
+          const std::uint32_t decoded[4] = {w[0], w[1], w[2], w[3]};
+          w[0] = low_halves(decoded[0], decoded[1]);
+          w[1] = low_halves(decoded[2], decoded[3]);
+          w[2] = high_halves(decoded[0], decoded[1]);
+          w[3] = high_halves(decoded[2], decoded[3]);
+        }
+        *reinterpret_cast<Chunk*>(static_cast<std::uint16_t*>(o.data) + at[lane] + chunk(lane) * 8) = x;
+      });
+    });
+  }
+
+ private:
+  FP4PA_FN static std::uint32_t low_halves(std::uint32_t a, std::uint32_t b) { return (a & 0xffffu) | b << 16; }
+  FP4PA_FN static std::uint32_t high_halves(std::uint32_t a, std::uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
+
+  /// Row and chunk that a lane copies.
+  [[nodiscard]] FP4PA_FN static int row(Lane lane, int c) { return c * kSideBySide + lane.id / kRowLanes; }
+  [[nodiscard]] FP4PA_FN static int chunk(Lane lane) { return lane.id % kRowLanes; }
+  [[nodiscard]] FP4PA_FN static std::uint32_t address(Lane lane, std::uint32_t query, int c) {
+    return Query::chunk_address(query, 1, 0, row(lane, c), chunk(lane));
+  }
+  template <class F>
+  FP4PA_FN static void each_copy(F&& f) {
+    FP4PA_NO_UNROLL
+    for (int first = 0; first < kCopies; first += kUnrolled) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kUnrolled; ++i) f(first + i);
+    }
+  }
+
+  /// The element at which row lane % kRows of a warp begins; -1: there is no such row.
+  [[nodiscard]] FP4PA_FN static PerLane<std::int64_t> places(E& exec, const core::HeadTensor& t, const core::RowMap& rows,
+                                                             int row_base) {
+    PerLane<std::int64_t> place;
+    exec.each_lane([&](Lane lane) {
+      const int r = row_base + lane.id % kRows;
+      place[lane] = r < rows.num_rows ? rows.token(r) * t.token_stride + rows.head(r) * t.head_stride : -1;
+    });
+    return place;
+  }
+  [[nodiscard]] FP4PA_FN static PerLane<std::int64_t> place_of_copy(E& exec, const PerLane<std::int64_t>& place, int c) {
+    return exec.shuffle(place, [c](Lane lane) { return row(lane, c); });
+  }
+
+  /// From a query's elements to operands.
+  /// @param shift  the power of two that a lane's row is multiplied by, see query_shift
+  FP4PA_FN static void convert(E& exec, DType dtype, core::QueryForm form, float sign, PerLane<Chunk>& x, PerLane<int>& shift) {
+    if (form.binade != core::QueryForm::kAsIs) {
+      PerLane<std::uint32_t> largest;  // magnitudes compare like the numbers that they are in 15 bits
+      exec.each_lane([&](Lane lane) {
+        largest[lane] = 0;
+        FP4PA_UNROLL
+        for (int w = 0; w < 4; ++w) largest[lane] = larger_halves(largest[lane], x[lane].word[w] & 0x7fff7fffu);
+      });
+      FP4PA_UNROLL
+      for (int bit = 1; bit < kRowLanes; bit *= 2) {
+        const PerLane<std::uint32_t> peer = exec.shuffle_xor(largest, bit);
+        exec.each_lane([&](Lane lane) { largest[lane] = larger_halves(largest[lane], peer[lane]); });
+      }
+      exec.each_lane([&](Lane lane) {
+        const std::uint32_t amax = larger_halves(largest[lane], largest[lane] >> 16) & 0xffffu;
+        shift[lane] = core::query_shift(form, core::magnitude_bits(core::query_half<E>(dtype, amax)));
+      });
+    }
+    const auto convert_from = [&](DType from) {
+      exec.each_lane([&](Lane lane) {
+        const float multiplier = sign * core::exp2_exact(shift[lane]);
+        FP4PA_UNROLL
+        for (int w = 0; w < 4; ++w) {
+          std::uint32_t& word = x[lane].word[w];
+          const float low = core::query_half<E>(from, word & 0xffffu) * multiplier;
+          const float high = core::query_half<E>(from, word >> 16) * multiplier;
+          word = form.bf16 ? sm80::pack_bf16(low, high) : sm80::pack_f16(low, high);
+        }
+      });
+    };
+    if (dtype == DType::kBF16) {
+      convert_from(DType::kBF16);
+    } else {
+      convert_from(DType::kF16);
+    }
+  }
+
+  template <class Values, class Pack>
+  FP4PA_FN static void lay_out(E& exec, const Values& values, std::uint32_t query, Pack&& pack) {
+    exec.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int i = 0; i < kHeadDim / 8 * 2; ++i) {
+        const auto& x = values[lane][i / 2][0];
+        const int half = i % 2;  // of the rows
+        exec.template store_shared<std::uint32_t>(
+            lane, Query::chunk_address(query, 1, 0, lane.id / 4 + 8 * half, i / 2) + static_cast<std::uint32_t>(lane.id % 4 * 4),
+            pack(x[2 * half], x[2 * half + 1]));
+      }
+    });
+  }
+};
+
+}  // namespace fp4pa::sm90
