@@ -74,11 +74,13 @@ struct Cheapest {
   }
 };
 
-/// In turns of a block at its stages.
+/// In turns of a block at its stages, for up to 16 rows of X.
 void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
-  constexpr double kFixed = 1.5;          // filling the rings and writing out
-  constexpr double kCluster = 0.3;        // meeting, twice
-  constexpr double kStageOfX = 1.0 / 48;  // bringing in 128 columns of a row
+  const bool few = a.m <= sm90::kFewMostX;
+  constexpr double kFixed = 1.5;                        // filling the rings and writing out
+  constexpr double kCluster = 0.3;                      // meeting, twice
+  const double cluster_block = few ? 0.0 : 0.1;         // for each block beyond two
+  const double stage_of_x = few ? 1.0 / 48 : 1.0 / 96;  // bringing in 128 columns of a row
   d.function = gemm_few_function(nvfp4, a.m);
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(a.m);
@@ -88,12 +90,21 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
     d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::few_rows(d.row_groups)));
     for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
       d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
-      d.shared_bytes = sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
+      d.shared_bytes = few ? sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows)
+                           : sm90::sixteen_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
       if (d.shared_bytes > cheapest.device.shared_bytes) continue;
       const auto turns = static_cast<double>(ceil_div(d.block_stages, sm90::kFewWarps / d.row_groups));
-      cheapest.consider(d, turns + kFixed + (d.splits > 1 ? kCluster : 0) + kStageOfX * d.x_rows * d.block_stages / 16);
+      const double cluster = d.splits > 1 ? kCluster + cluster_block * (d.splits - 2) : 0;
+      cheapest.consider(d, turns + kFixed + cluster + stage_of_x * d.x_rows * d.block_stages / 16);
     }
   }
+  if (few) return;
+  // Small products, and K that only large clusters hold, are the kernel of sm_80's. What it takes, in the same unit:
+  constexpr double kTheirTurn = 1.65;
+  constexpr double kTheirFixed = 1.95;
+  const auto turns = static_cast<double>(ceil_div(a.weight.rows, sm90::kFewWarpRows) * d.stages * a.batch) /
+                     (sm90::kFewWarps * cheapest.device.multiprocessors);
+  if (cheapest.least > kTheirTurn * turns + kTheirFixed) cheapest.best = {};
 }
 
 /// In units of about 1.7 cycles, of which a stage has so many and a block so many more.
@@ -110,11 +121,11 @@ void consider_wgmma(const LinearArgs& a, Sm90Division d, double stage, double fi
 }
 void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   for (d.row_groups = 2; d.row_groups <= 3; ++d.row_groups) {
-    d.x_rows = sm90::kManyXRows;
+    d.x_rows = a.m <= 32 ? 32 : 64;
     d.w_rows = sm90::many_rows(d.row_groups);
     d.threads = 128 * d.row_groups;
-    d.function = gemm_many_function(nvfp4, d.row_groups);
-    d.shared_bytes = sm90::many_shared_bytes(d.row_groups);
+    d.function = gemm_many_function(nvfp4, d.row_groups, d.x_rows);
+    d.shared_bytes = sm90::many_shared_bytes(d.row_groups, d.x_rows);
     consider_wgmma(a, d, d.row_groups == 2 ? 800 : 1150, 5000, cheapest);
   }
 }
@@ -160,13 +171,13 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   *out = {};
   const bool nvfp4 = a.weight.format == BlockFormat::kNvfp4;
   const core::WeightLayout layout{a.weight.format, a.weight.scale_layout, a.weight.rows, a.weight.cols};
-  // The kernels of sm_80 are faster with 9 to 16 rows of X, and after the kernel that quantises a few.
-  const bool theirs = a.m <= 16 && (a.m > sm90::kFewMostX || a.activations == ActivationForm::kFp4);
+  // The kernels of sm_80 are faster after the kernel that quantises a few rows of X.
+  const bool theirs = a.m <= sm90::kSixteenX && a.activations == ActivationForm::kFp4;
   if (device.compute_capability != 90 || layout.code_row_bytes() % 16 != 0 || theirs) return Status::kOk;
   Sm90Division d{};
   d.stages = static_cast<std::int32_t>(ceil_div(a.weight.cols, sm80::kGemmStage));
   Cheapest cheapest{device, a.batch};
-  if (a.m <= sm90::kFewMostX) {
+  if (a.m <= sm90::kSixteenX) {
     consider_few(a, nvfp4, d, cheapest);
   } else if (encode_tiled() != nullptr && a.batch * std::max(a.m, a.weight.rows) < (std::int64_t{1} << 31)) {
     // Rows of all products are counted in 32 bits.

@@ -9,10 +9,11 @@
 
 namespace fp4pa::cuda {
 
-/// @param m  rows of X, up to 8
+/// @param m  rows of X, up to 16
 [[nodiscard]] const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept;
 /// @param groups  2 or 3
-[[nodiscard]] const void* gemm_many_function(bool nvfp4, int groups) noexcept;
+/// @param x_rows  32 or 64
+[[nodiscard]] const void* gemm_many_function(bool nvfp4, int groups, int x_rows) noexcept;
 [[nodiscard]] const void* gemm_tile_function(bool nvfp4) noexcept;
 
 struct Sm90Division {

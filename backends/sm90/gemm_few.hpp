@@ -22,10 +22,8 @@
 #include <cstdint>
 
 #include "backends/sm80/convert.hpp"
-#include "backends/sm80/exec.hpp"
 #include "backends/sm80/gemm_scale.hpp"
-#include "backends/sm90/gemm_few_params.hpp"
-#include "core/formats/scale_layout.hpp"
+#include "backends/sm90/gemm_few_part.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
 #include "fp4pa/types.hpp"
@@ -34,31 +32,17 @@ namespace fp4pa::sm90 {
 
 /// @tparam kOwnSums  each lane of four has sums of its own, for one or two rows of X
 template <bool kNvfp4, bool kOwnSums>
-class FewBlock {
+class FewBlock : FewPart<kNvfp4> {
+  using Part = FewPart<kNvfp4>;
+  using Part::base_, Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kScaleBytes, Part::lane_,
+      Part::last_, Part::misalignment, Part::p_, Part::rank_, Part::row_group_, Part::rows_, Part::scale_pitch_, Part::shared_,
+      Part::thread_, Part::turn_, Part::turns_;
+
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
-      : f_(params),
-        p_(params.gemm),
-        exec_(shared),
-        shared_(shared),
-        base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
-        thread_(static_cast<int>(threadIdx.x)),
-        lane_{static_cast<int>(threadIdx.x % 32)},
-        rank_(static_cast<int>(blockIdx.x) % params.gemm.splits),
-        batch_(blockIdx.z),
-        rows_(few_rows(params.row_groups)),
-        row_group_(exec_.warp() & (params.row_groups - 1)),
-        turn_(exec_.warp() / params.row_groups),
-        turns_(kFewWarps / params.row_groups),
-        scale_pitch_(few_scale_pitch(kNvfp4, params.block_stages)),
+      : Part(params, shared, kFewScales),
         x_pitch_(few_x_pitch(params.block_stages)),
-        x_at_(few_x(kNvfp4, params.row_groups, params.block_stages)) {
-    first_row_ = static_cast<int>(blockIdx.x) / p_.splits * rows_;
-    first_ = static_cast<int>(static_cast<std::int64_t>(p_.stages) * rank_ / p_.splits);
-    last_ = static_cast<int>(static_cast<std::int64_t>(p_.stages) * (rank_ + 1) / p_.splits);
-    codes_ = p_.codes + batch_ * p_.code_batch;
-    scales_ = p_.scales + batch_ * p_.scale_batch;
-  }
+        x_at_(few_x(kNvfp4, params.row_groups, params.block_stages)) {}
 
   __device__ __forceinline__ void run() {
     cuda::allow_dependents();
@@ -104,7 +88,6 @@ class FewBlock {
   }
 
  private:
-  static constexpr int kScaleBytes = kNvfp4 ? 8 : 4;  // of a row and a stage
   static constexpr int kXAtOnce = 8;
   static constexpr int kRowTiles = kFewWarpRows / 16;
   static constexpr float kUnit = 16384.0f;  // what undoes the decoded codes' power of two
@@ -118,7 +101,7 @@ class FewBlock {
 
   /// Scales, and as many stages as the ring holds.
   __device__ __forceinline__ void fetch_first() const {
-    fetch_scales();
+    this->fetch_scales();
     exec_.copy_commit();
 #pragma unroll
     for (int s = 0; s < kFewRing; ++s) {
@@ -149,55 +132,6 @@ class FewBlock {
                    "r"(8 * i < rows ? 16 : 0)
                    : "memory");
       from += 8 * p_.row_bytes;
-    }
-  }
-
-  /// Bytes between a word's start and that of a row's linear scales.
-  __device__ __forceinline__ int misalignment(int row) const {
-    if (p_.scale_layout == ScaleLayout::kBlocked) return 0;
-    return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) +
-                             static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
-  }
-
-  /// All scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
-  __device__ __forceinline__ void fetch_scales() const {
-    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
-    const int from = first_ * kScaleBytes;
-    const int bytes = (last_ - first_) * kScaleBytes;
-    if (!blocked && (p_.groups | from) % 16 == 0 && reinterpret_cast<std::uintptr_t>(scales_) % 16 == 0) {
-      each_scale_piece((bytes + 15) / 16, [&](int row, int piece, std::uint32_t to) {
-        const int left = p_.groups - from - 16 * piece;
-        const std::uint8_t* const at = scales_ + std::int64_t{first_row_ + row} * p_.groups + from + 16 * piece;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to + 16 * piece), "l"(at), "r"(left > 0 ? 16 : 0)
-                     : "memory");
-      });
-      return;
-    }
-    each_scale_piece((bytes + 3) / 4 + 1, [&](int row, int piece, std::uint32_t to) {
-      const int group = from - misalignment(first_row_ + row) + 4 * piece;
-      const std::uint8_t* const at =
-          scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(first_row_ + row, group, p_.groups))
-                             : std::int64_t{first_row_ + row} * p_.groups + group);
-      const int left = p_.groups - group;
-      if (left <= 0 || left >= 4) {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(base_ + to + 4 * piece), "l"(left > 0 ? at : scales_),
-                     "r"(left > 0 ? 4 : 0)
-                     : "memory");
-        return;
-      }
-      // A row's last one to three are read one by one: they may end the memory, within a word.
-      std::uint32_t word = 0;
-      for (int i = 0; i < left; ++i) word |= std::uint32_t{at[i]} << (8 * i);
-      exec_.store_shared(lane_, to + 4 * piece, word);
-    });
-  }
-  /// f(row, piece, offset of the row) for `pieces` pieces of all rows.
-  template <class F>
-  __device__ __forceinline__ void each_scale_piece(int pieces, F&& f) const {
-    const int lanes = pieces > 16 ? 32 : pieces > 8 ? 16 : pieces > 4 ? 8 : 4;
-    for (int row = thread_ / lanes; row < rows_ && first_row_ + row < p_.n; row += kFewThreads / lanes) {
-      const auto to = static_cast<std::uint32_t>(kFewScales + row * scale_pitch_);
-      for (int piece = thread_ % lanes; piece < pieces; piece += lanes) f(row, piece, to);
     }
   }
 
@@ -432,7 +366,7 @@ class FewBlock {
     const int x_step = kFewThreads / rows_;
     if (p_.splits > 1) {
       for (int i = first_x; i < p_.m; i += x_step) sums[i * pitch + row] = of_all_turns(sums, i * pitch + row, pitch);
-      cluster_barrier();
+      this->cluster_barrier();
     }
     float bias = 0.0f;
     if (p_.bias != nullptr && first_row_ + row < p_.n) {
@@ -457,7 +391,7 @@ class FewBlock {
       const float value = sum * kUnit * inverse * w_global * x_global + bias;
       core::store_plain_row(&value, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, x_row * p_.n + first_row_ + row));
     }
-    if (p_.splits > 1) cluster_barrier();  // nobody leaves while its sums are being read
+    if (p_.splits > 1) this->cluster_barrier();  // nobody leaves while its sums are being read
   }
   __device__ __forceinline__ float of_all_turns(const float* sums, int at, int pitch) const {
     float sum = sums[at];
@@ -465,9 +399,6 @@ class FewBlock {
     return sum;
   }
 
-  __device__ __forceinline__ static void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-  }
   /// Float `index` of the sums of the cluster's block r.
   __device__ __forceinline__ float sum_of(int r, int index) const {
     std::uint32_t there;
@@ -477,19 +408,7 @@ class FewBlock {
     return value;
   }
 
-  const FewParams& f_;
-  const sm80::GemmParams& p_;
-  sm80::WarpExec exec_;
-  std::uint8_t* shared_;
-  std::uint32_t base_;
-  int thread_;
-  sm80::WarpExec::Lane lane_;
-  int rank_;
-  std::int64_t batch_;
-  int rows_, row_group_, turn_, turns_, scale_pitch_, x_pitch_, x_at_;
-  int first_row_, first_, last_;  // stages
-  const std::uint8_t* codes_;
-  const std::uint8_t* scales_;
+  int x_pitch_, x_at_;
   float sums_[kRowTiles][4];
 };
 

@@ -25,6 +25,7 @@ struct FewParams {
   bool prepared;              // X, by the kernel just before; its columns are paired
 };
 
+[[nodiscard]] FP4PA_FN constexpr int few_row_groups_log2(int row_groups) { return row_groups == 8 ? 3 : row_groups / 2; }
 [[nodiscard]] FP4PA_FN constexpr int few_rows(int row_groups) { return row_groups * kFewWarpRows; }
 /// Bytes from row to row of a block's scales: an odd number of 16-byte pieces, so that eight rows lie in different banks, with room for a word
 /// that linear scales share with the row before.
@@ -46,5 +47,17 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
 // Sums take the rings' place: of all rows, X's eights and groups of warps.
 static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewScales);
 static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewScales);
+
+// With 9 to 16 rows (gemm_sixteen.hpp) there are no rings: scales, then X.
+inline constexpr int kSixteenX = 16;
+[[nodiscard]] FP4PA_FN constexpr int sixteen_x_pitch(int stages) { return stages * sm80::kGemmStage * 2; }
+[[nodiscard]] FP4PA_FN constexpr int sixteen_x(bool nvfp4, int row_groups, int stages) {
+  return few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
+}
+[[nodiscard]] FP4PA_FN constexpr int sixteen_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
+  const int operands = sixteen_x(nvfp4, row_groups, stages) + m * sixteen_x_pitch(stages);
+  const int sums = kFewWarps * kFewWarpRows * kSixteenX * 4;  // which take their place
+  return operands > sums ? operands : sums;
+}
 
 }  // namespace fp4pa::sm90

@@ -1,6 +1,7 @@
 // Products equal the double product of the decoded operands within the bounds of f32 sums, whatever the sizes.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tests/gemm/problem.hpp"
@@ -59,6 +60,36 @@ TEST_CASE("gemm: a grid of ragged sizes, formats, layouts, types, batches") {
     s.scale_mode = static_cast<ScaleMode>(random() % 4);
     s.nvfp4_scale = static_cast<Nvfp4Scale>(random() % 2);
     if (s.format == BlockFormat::kNvfp4 && s.activations == ActivationForm::kFp4 && random() % 2 == 0) s.x_global_scale = 0.01f;
+    check(s);
+  }
+}
+
+// On sm_90 small products with so many rows of X are another kernel's.
+TEST_CASE("gemm: 9 to 16 rows of X in products that fill a GPU") {
+  const std::vector<std::string> backends = runnable_backends();
+  if (std::find(backends.begin(), backends.end(), "cuda") == backends.end()) return;
+  struct Shape {
+    std::int64_t batch, n, k;  // the largest
+  };
+  // K in one, in two and in two of 128 rows of W.
+  const Shape shapes[] = {{26, 300, 2048}, {13, 300, 4096}, {8, 1000, 8192}};
+  for (int i = 0; i < 30; ++i) {
+    std::mt19937 random(static_cast<std::uint32_t>(5000 + i));
+    const Shape shape = shapes[i % 10 == 9 ? 2 : i % 2];
+    Spec s;
+    s.seed = static_cast<std::uint32_t>(11 * i + 3);
+    s.format = pick(random, {BlockFormat::kMxfp4, BlockFormat::kNvfp4});
+    s.layout = pick(random, {ScaleLayout::kLinear, ScaleLayout::kBlocked});
+    s.x = pick(random, {DType::kF16, DType::kBF16});
+    s.out = pick(random, {DType::kF32, DType::kF16, DType::kBF16});
+    s.m = 9 + static_cast<std::int64_t>(random() % 8);
+    s.n = shape.n - static_cast<std::int64_t>(random() % 38);
+    s.k = shape.k - static_cast<std::int64_t>(random() % 4) * 32 - (random() % 2 == 0 ? 0 : static_cast<std::int64_t>(random() % 32));
+    s.batch = shape.batch;
+    s.shared_weight = random() % 2 == 0;
+    s.bias = random() % 2 == 0;
+    s.scale_mode = static_cast<ScaleMode>(random() % 4);
+    s.nvfp4_scale = static_cast<Nvfp4Scale>(random() % 2);
     check(s);
   }
 }
@@ -228,6 +259,7 @@ TEST_CASE("gemm: same arguments, same bits") {
       s.m = m;
       s.n = 300;
       s.k = 4096;
+      s.batch = m == 16 ? 13 : 1;  // enough for sm_90's own kernel
       Problem p(s, backend.c_str());
       REQUIRE(p.run() == Status::kOk);
       const std::vector<std::uint8_t> first(p.out.memory.data(), p.out.memory.data() + p.out.memory.bytes());

@@ -1,0 +1,111 @@
+// A block's part of a matrix product with few rows of X on sm_90 (gemm_few.hpp, gemm_sixteen.hpp): which rows of W, which stages of K,
+// and their scales on their way into shared memory.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/exec.hpp"
+#include "backends/sm90/gemm_few_params.hpp"
+#include "core/formats/scale_layout.hpp"
+#include "fp4pa/types.hpp"
+
+namespace fp4pa::sm90 {
+
+template <bool kNvfp4>
+class FewPart {
+ protected:
+  /// @param scales_at  where scales begin in shared memory
+  __device__ __forceinline__ FewPart(const FewParams& params, std::uint8_t* shared, int scales_at)
+      : f_(params),
+        p_(params.gemm),
+        exec_(shared),
+        shared_(shared),
+        base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+        thread_(static_cast<int>(threadIdx.x)),
+        lane_{static_cast<int>(threadIdx.x % 32)},
+        rank_(static_cast<int>(blockIdx.x) % params.gemm.splits),
+        batch_(blockIdx.z),
+        rows_(few_rows(params.row_groups)),
+        row_group_(exec_.warp() & (params.row_groups - 1)),
+        turn_(exec_.warp() >> few_row_groups_log2(params.row_groups)),
+        turns_(kFewWarps >> few_row_groups_log2(params.row_groups)),
+        scale_pitch_(few_scale_pitch(kNvfp4, params.block_stages)),
+        scales_at_(scales_at) {
+    first_row_ = static_cast<int>(blockIdx.x) / p_.splits * rows_;
+    // Stages are less than 2^24, and divisions of 32 bits cost far less.
+    first_ = static_cast<int>(static_cast<std::uint32_t>(p_.stages * rank_) / static_cast<std::uint32_t>(p_.splits));
+    last_ = static_cast<int>(static_cast<std::uint32_t>(p_.stages * (rank_ + 1)) / static_cast<std::uint32_t>(p_.splits));
+    codes_ = p_.codes + batch_ * p_.code_batch;
+    scales_ = p_.scales + batch_ * p_.scale_batch;
+  }
+
+  static constexpr int kScaleBytes = kNvfp4 ? 8 : 4;  // of a row and a stage
+
+  /// Bytes between a word's start and that of a row's linear scales.
+  __device__ __forceinline__ int misalignment(int row) const {
+    if (p_.scale_layout == ScaleLayout::kBlocked) return 0;
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) +
+                             static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
+  }
+
+  /// All scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
+  __device__ __forceinline__ void fetch_scales() const {
+    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
+    const int from = first_ * kScaleBytes;
+    const int bytes = (last_ - first_) * kScaleBytes;
+    if (!blocked && (p_.groups | from) % 16 == 0 && reinterpret_cast<std::uintptr_t>(scales_) % 16 == 0) {
+      each_scale_piece((bytes + 15) / 16, [&](int row, int piece, std::uint32_t to) {
+        const int left = p_.groups - from - 16 * piece;
+        const std::uint8_t* const at = scales_ + std::int64_t{first_row_ + row} * p_.groups + from + 16 * piece;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to + 16 * piece), "l"(at), "r"(left > 0 ? 16 : 0)
+                     : "memory");
+      });
+      return;
+    }
+    each_scale_piece((bytes + 3) / 4 + 1, [&](int row, int piece, std::uint32_t to) {
+      const int group = from - misalignment(first_row_ + row) + 4 * piece;
+      const std::uint8_t* const at =
+          scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(first_row_ + row, group, p_.groups))
+                             : std::int64_t{first_row_ + row} * p_.groups + group);
+      const int left = p_.groups - group;
+      if (left <= 0 || left >= 4) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(base_ + to + 4 * piece), "l"(left > 0 ? at : scales_),
+                     "r"(left > 0 ? 4 : 0)
+                     : "memory");
+        return;
+      }
+      // A row's last one to three are read one by one: they may end the memory, within a word.
+      std::uint32_t word = 0;
+      for (int i = 0; i < left; ++i) word |= std::uint32_t{at[i]} << (8 * i);
+      exec_.store_shared(lane_, to + 4 * piece, word);
+    });
+  }
+  /// f(row, piece, offset of the row) for `pieces` pieces of all rows.
+  template <class F>
+  __device__ __forceinline__ void each_scale_piece(int pieces, F&& f) const {
+    const int log2 = pieces > 16 ? 5 : pieces > 8 ? 4 : pieces > 4 ? 3 : 2;  // of the threads that share a row
+    for (int row = thread_ >> log2; row < rows_ && first_row_ + row < p_.n; row += kFewThreads >> log2) {
+      const auto to = static_cast<std::uint32_t>(scales_at_ + row * scale_pitch_);
+      for (int piece = thread_ & ((1 << log2) - 1); piece < pieces; piece += 1 << log2) f(row, piece, to);
+    }
+  }
+
+  __device__ __forceinline__ static void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
+  }
+  const FewParams& f_;
+  const sm80::GemmParams& p_;
+  sm80::WarpExec exec_;
+  std::uint8_t* shared_;
+  std::uint32_t base_;
+  int thread_;
+  sm80::WarpExec::Lane lane_;
+  int rank_;
+  std::int64_t batch_;
+  int rows_, row_group_, turn_, turns_, scale_pitch_, scales_at_;
+  int first_row_, first_, last_;  // stages
+  const std::uint8_t* codes_;
+  const std::uint8_t* scales_;
+};
+
+}  // namespace fp4pa::sm90

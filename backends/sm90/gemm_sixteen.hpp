@@ -1,0 +1,332 @@
+// C = X W^T with W in FP4 and 9 to 16 rows of X on sm_90, on mma.sync.
+//
+// Blocks divide rows of W and K as in gemm_few.hpp, with X and the scales of a block's part of K in shared memory. X takes so much of
+// it that there is no room for a ring of W: a warp loads the next stage's codes to registers, half of its rows while it multiplies
+// the others. A lane takes 32 neighbouring codes of a row as they lie in memory, so that lanes of four have different scales, which are
+// multiplied into the codes, exactly. E8M0 scales outside of 2^-20 to 2^4 multiply sums of one lane's columns at a time.
+//
+// What comes before and after the loop is as many instructions as the loop itself if one does not take care: X is staged a row a
+// warp with constant distances, and sums are added as they lie in registers, four at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/convert.hpp"
+#include "backends/sm80/gemm_scale.hpp"
+#include "backends/sm90/gemm_few_part.hpp"
+#include "core/paging/plain_row.hpp"
+#include "cuda/dependency.cuh"
+
+namespace fp4pa::sm90 {
+
+template <bool kNvfp4>
+class SixteenBlock : FewPart<kNvfp4> {
+  using Part = FewPart<kNvfp4>;
+  using Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kScaleBytes, Part::lane_, Part::last_,
+      Part::misalignment, Part::p_, Part::rank_, Part::row_group_, Part::scale_pitch_, Part::shared_, Part::thread_, Part::turn_,
+      Part::turns_;
+
+ public:
+  __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared) : Part(params, shared, 0) {}
+
+  __device__ __forceinline__ void run() {
+    cuda::allow_dependents();
+    find_codes();
+    // What prepared X did nothing else, and W need not wait for it.
+    if (!f_.prepared) cuda::wait_for_previous();
+    this->fetch_scales();
+    exec_.copy_commit();
+    fetch(first_ + turn_, 0);
+    fetch(first_ + turn_, 1);
+    if (f_.prepared) cuda::wait_for_previous();
+    uint4 x[kXAtOnce];
+    int piece = lane_.id;
+    load_x(piece, x);
+    store_x(piece, x);
+#pragma unroll 1
+    for (piece += 32 * kXAtOnce; piece < (last_ - first_) * kPieces; piece += 32 * kXAtOnce) {
+      load_x(piece, x);
+      store_x(piece, x);
+    }
+    exec_.template copy_wait<0>();
+    __syncthreads();
+
+    find_operands();
+#pragma unroll
+    for (int i = 0; i < kRowTiles * kXTiles * 4; ++i) sums_[i / (4 * kXTiles)][i / 4 % kXTiles][i % 4] = 0.0f;
+#pragma unroll 1
+    for (int s = first_ + turn_; s < last_; s += turns_) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        multiply(s, half);
+        fetch(s + turns_, half);
+      }
+    }
+    finish();
+  }
+
+ private:
+  static constexpr int kXTiles = kSixteenX / 8;
+  static constexpr int kRowTiles = kFewWarpRows / 16;
+  static constexpr int kXAtOnce = 8;
+  static constexpr int kPieces = sm80::kGemmStage / 8;  // 16 bytes of X each, of a row and a stage
+  static constexpr int kGroups = kNvfp4 ? 2 : 1;        // in a lane's 32 columns
+  /// A byte e in both halves, times 2^10, less this is the f16 2^(e - 127 + 11) in both, for codes at 2^-14.
+  static constexpr std::uint32_t kE8m0Zero = (101u << 10) * 0x10001u;
+  static constexpr float kUnit = kNvfp4 ? 16384.0f : 8.0f;  // what undoes the operands' powers of two
+
+  /// x, of which the compiler has computed nothing before.
+  __device__ __forceinline__ static std::uint32_t anew(std::uint32_t x) {
+    asm volatile("" : "+r"(x));
+    return x;
+  }
+
+  /// A lane's first row of W, of the block. Rows past the end take the place of others: what they give is not written.
+  __device__ __forceinline__ int lane_row() const {
+    const int row = row_group_ * kFewWarpRows + lane_.id / 4;
+    return row < p_.n - first_row_ ? row : p_.n - first_row_ - 1;
+  }
+  __device__ __forceinline__ void find_codes() {
+    const int row = first_row_ + lane_row();
+    most_ = (p_.n - 1 - row) / 8;
+    codes_ += row * p_.row_bytes;
+  }
+  /// A lane's o-th row, from its first on.
+  __device__ __forceinline__ int row_of(int o) const {
+    const int most = static_cast<int>(anew(most_));  // so that no address is kept in a register
+    return (o < most ? o : most) * 8;
+  }
+  /// Half of a stage's rows to registers: chunk t of rows g + 8 o. Columns past the end take the last's codes: X has zeros there.
+  __device__ __forceinline__ void fetch(int stage, int half) {
+    if (stage >= last_) return;
+    const auto bytes = static_cast<int>(p_.row_bytes);
+    int column = stage * sm80::kCodeBytes + lane_.id % 4 * 16;
+    if (column >= bytes) column = bytes - 16;
+    const std::uint8_t* const from = codes_ + column;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      const int o = kRowTiles * half + i;
+      std::uint32_t(&w)[4] = words_[o];
+      asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                   : "l"(from + std::int64_t{row_of(o)} * bytes));
+    }
+  }
+
+  /// A warp brings in a row of X, a lane every 32nd piece from `piece` on.
+  __device__ __forceinline__ void load_x(int piece, uint4 (&x)[kXAtOnce]) const {
+    if (exec_.warp() >= p_.m) return;
+    const int column = first_ * sm80::kGemmStage + piece * 8;
+    const std::uint16_t* const from = p_.x + (batch_ * p_.m + exec_.warp()) * p_.x_row + column;
+#pragma unroll
+    for (int i = 0; i < kXAtOnce; ++i) {
+      x[i] = column + 256 * i < p_.x_cols ? *reinterpret_cast<const uint4*>(from + 256 * i) : make_uint4(0, 0, 0, 0);
+    }
+  }
+  __device__ __forceinline__ void store_x(int piece, const uint4 (&x)[kXAtOnce]) const {
+    if (exec_.warp() >= p_.m) return;
+    const std::uint32_t to = x_offset(exec_.warp(), piece);
+#pragma unroll
+    for (int i = 0; i < kXAtOnce; ++i) {
+      if (piece + 32 * i >= (last_ - first_) * kPieces) return;
+      uint4 w = x[i];
+      if (!f_.prepared) {
+        w = make_uint4(__byte_perm(x[i].x, x[i].z, 0x5410), __byte_perm(x[i].x, x[i].z, 0x7632), __byte_perm(x[i].y, x[i].w, 0x5410),
+                       __byte_perm(x[i].y, x[i].w, 0x7632));
+      }
+      exec_.store_shared(lane_, to + 512 * i, w);
+    }
+  }
+  /// Of eight columns of a row. Lanes of four read 64 bytes apart: the pieces of eight lanes lie in different banks.
+  __device__ __forceinline__ std::uint32_t x_offset(int row, int piece) const {
+    return static_cast<std::uint32_t>(sixteen_x(kNvfp4, f_.row_groups, f_.block_stages) + row * sixteen_x_pitch(f_.block_stages) +
+                                      (piece ^ (piece >> 3 & 1) ^ (row & 1) << 1) * 16);
+  }
+
+  /// Where a lane reads X and scales of the block's first stage. Rows that X does not have are some row's copy: their products are
+  /// nobody's.
+  __device__ __forceinline__ void find_operands() {
+    const int g = lane_.id / 4;
+    const int t = lane_.id % 4;
+#pragma unroll
+    for (int n = 0; n < kXTiles; ++n) x_at_[n] = anew(x_offset(8 * n + g < p_.m ? 8 * n + g : p_.m - 1, 4 * t));
+    const int row = lane_row();
+    scale_at_ = anew(row * scale_pitch_ + misalignment(first_row_ + row) + kGroups * t);
+  }
+  /// Of a lane's columns of a stage, in row g of the n-th eight of X.
+  __device__ __forceinline__ std::uint32_t columns_at(int stage, int n) const {
+    return anew(x_at_[n] + (stage - first_) * (2 * sm80::kGemmStage));
+  }
+  /// Those of word w of the lane's chunk.
+  __device__ __forceinline__ void load_columns(std::uint32_t at, int w, std::uint32_t (&x)[4]) const {
+    exec_.load_shared_16(lane_, at ^ static_cast<std::uint32_t>(16 * w), x);
+  }
+
+  __device__ __forceinline__ static void add_products(const std::uint32_t (&pair)[2][4], const std::uint32_t (&x)[4], float (&sum)[4]) {
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
+      const std::uint32_t b[2] = {x[2 * step], x[2 * step + 1]};
+      sm80::MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
+    }
+  }
+
+  /// Half of a warp's rows.
+  __device__ __forceinline__ void multiply(int stage, int half) {
+    const std::uint32_t scales = scale_at_ + (stage - first_) * kScaleBytes;
+    std::uint32_t factor[kRowTiles];  // in both halves; of NVFP4 those of a lane's two groups
+    bool outside = false;
+    // A row's scales behind its last are zeros, of whatever format.
+    const bool there = kNvfp4 || stage * 4 + lane_.id % 4 < p_.groups;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+      const std::uint32_t at = scales + row_of(kRowTiles * half + i) * scale_pitch_;
+      if constexpr (kNvfp4) {
+        factor[i] = sm80::e4m3_to_f16(exec_.template load_shared<std::uint16_t>(lane_, at) & 0x7f7fu);
+      } else {
+        const std::uint32_t e = there ? exec_.template load_shared<std::uint8_t>(lane_, at) : std::uint8_t{127};
+        outside |= !sm80::in_f16(e);
+        factor[i] = e * (0x10001u << 10) - kE8m0Zero;
+      }
+    }
+    if (!kNvfp4 && __any_sync(0xffffffffu, outside)) return multiply_scaled_sums(stage, half, scales - lane_.id % 4);
+    std::uint32_t columns[kXTiles];
+#pragma unroll
+    for (int n = 0; n < kXTiles; ++n) columns[n] = columns_at(stage, n);
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      std::uint32_t x[kXTiles][4];
+#pragma unroll
+      for (int n = 0; n < kXTiles; ++n) load_columns(columns[n], w, x[n]);
+#pragma unroll
+      for (int i = 0; i < kRowTiles; i += 2) {
+        std::uint32_t pair[2][4];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          sm80::e2m1_to_f16(words_[kRowTiles * half + i + r][w], pair[r]);
+          const std::uint32_t f = kNvfp4 ? __byte_perm(factor[i + r], 0, w < 2 ? 0x1010 : 0x3232) : factor[i + r];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) pair[r][e] = sm80::multiply_f16(pair[r][e], f);
+        }
+#pragma unroll
+        for (int n = 0; n < kXTiles; ++n) add_products(pair, x[n], sums_[(kRowTiles * half + i) / 2][n]);
+      }
+    }
+  }
+
+  /// The same with E8M0 scales multiplied into sums, one lane of four after the other.
+  /// @param scales  of lane 0's columns
+  __device__ __forceinline__ void multiply_scaled_sums(int stage, int half, std::uint32_t scales) {
+#pragma unroll
+    for (int i = 0; i < kRowTiles / 2 * kXTiles; ++i) {
+      const int tile = kRowTiles / 2 * half + i / kXTiles;
+      const int n = i % kXTiles;
+      float(&sum)[4] = sums_[tile][n];
+#pragma unroll 1
+      for (int t = 0; t < 4; ++t) {
+        float part[4] = {};
+        const std::uint32_t columns = columns_at(stage, n);
+        // Registers are few: a word is decoded, and the four change places, which after four rounds is no change.
+#pragma unroll 1
+        for (int w = 0; w < 4; ++w) {
+          std::uint32_t pair[2][4];
+#pragma unroll
+          for (int r = 0; r < 2; ++r) {
+            std::uint32_t(&words)[4] = words_[2 * tile + r];
+            const std::uint32_t word = words[0];
+            sm80::e2m1_to_f16(word, pair[r]);
+            words[0] = words[1];
+            words[1] = words[2];
+            words[2] = words[3];
+            words[3] = word;
+          }
+          std::uint32_t x[4];
+          load_columns(columns, w, x);
+#pragma unroll
+          for (std::uint32_t& v : x) v = lane_.id % 4 == t ? v : 0;
+          add_products(pair, x, part);
+        }
+        // 2^11 takes codes decoded at 2^-14 to the others' unit.
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          const std::uint32_t at = scales + row_of(2 * tile + v / 2) * scale_pitch_ + t;
+          sum[v] = fmaf(sm80::e8m0_exact(exec_.template load_shared<std::uint8_t>(lane_, at), 0), part[v] * 2048.0f, sum[v]);
+        }
+      }
+    }
+  }
+
+  /// Sums of all warps to shared memory, added in the order of K, across the cluster too, and out. Four of a lane lie side by side: of
+  /// rows g and g + 8 of a tile and two rows of X.
+  __device__ __forceinline__ void finish() const {
+    __syncthreads();
+    auto* const sums = reinterpret_cast<float4*>(shared_);
+    const int units = f_.row_groups * kRowTiles * kXTiles;  // of 32 lanes
+#pragma unroll
+    for (int i = 0; i < kRowTiles * kXTiles; ++i) {
+      const float(&s)[4] = sums_[i / kXTiles][i % kXTiles];
+      sums[(turn_ * units + row_group_ * (kRowTiles * kXTiles) + i) * 32 + lane_.id] = make_float4(s[0], s[1], s[2], s[3]);
+    }
+    __syncthreads();
+    if (p_.splits > 1) {
+#pragma unroll 1
+      for (int unit = exec_.warp(); unit < units; unit += kFewWarps) sums[unit * 32 + lane_.id] = of_all_turns(sums, unit, units);
+      this->cluster_barrier();
+    }
+    const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
+    const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
+#pragma unroll 1
+    for (int unit = exec_.warp() * p_.splits + rank_; unit < units; unit += kFewWarps * p_.splits) {
+      float4 sum;
+      if (p_.splits > 1) {
+        sum = sums_of(0, unit * 32 + lane_.id);
+#pragma unroll 1
+        for (int r = 1; r < p_.splits; ++r) add(sum, sums_of(r, unit * 32 + lane_.id));
+      } else {
+        sum = of_all_turns(sums, unit, units);
+      }
+      const float value[4] = {sum.x, sum.y, sum.z, sum.w};
+      const int n = first_row_ + unit / kXTiles * 16 + lane_.id / 4;
+      const int m = unit % kXTiles * 8 + lane_.id % 4 * 2;
+#pragma unroll
+      for (int v = 0; v < 4; ++v) store(value[v] * kUnit, w_global, x_global, m + v % 2, n + v / 2 * 8);
+    }
+    if (p_.splits > 1) this->cluster_barrier();  // nobody leaves while its sums are being read
+  }
+  __device__ __forceinline__ void store(float sum, float w_global, float x_global, int m, int n) const {
+    if (m >= p_.m || n >= p_.n) return;
+    float bias = 0.0f;
+    if (p_.bias != nullptr) core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, n), p_.bias_dtype, 1, &bias);
+    const std::int64_t x_row = batch_ * p_.m + m;
+    const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
+    const float value = sum * inverse * w_global * x_global + bias;
+    core::store_plain_row(&value, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, x_row * p_.n + n));
+  }
+  __device__ __forceinline__ static void add(float4& a, const float4& b) {
+    a.x += b.x;
+    a.y += b.y;
+    a.z += b.z;
+    a.w += b.w;
+  }
+  __device__ __forceinline__ float4 of_all_turns(const float4* sums, int unit, int units) const {
+    float4 sum = sums[unit * 32 + lane_.id];
+#pragma unroll 1
+    for (int turn = 1; turn < turns_; ++turn) add(sum, sums[(turn * units + unit) * 32 + lane_.id]);
+    return sum;
+  }
+  /// Four sums of the cluster's block r.
+  __device__ __forceinline__ float4 sums_of(int r, int index) const {
+    std::uint32_t there;
+    float4 v;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(this->base_ + 16u * static_cast<std::uint32_t>(index)), "r"(r));
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(there) : "memory");
+    return v;
+  }
+
+  int most_;                               // eights of rows that W has behind a lane's first
+  std::uint32_t words_[2 * kRowTiles][4];  // a lane's codes of a stage
+  std::uint32_t x_at_[kXTiles], scale_at_;
+  float sums_[kRowTiles][kXTiles][4];
+};
+
+}  // namespace fp4pa::sm90
