@@ -120,13 +120,19 @@ void consider_wgmma(const LinearArgs& a, Sm90Division d, double stage, double fi
   }
 }
 void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
-  for (d.row_groups = 2; d.row_groups <= 3; ++d.row_groups) {
-    d.x_rows = a.m <= 32 ? 32 : 64;
+  constexpr struct {
+    int x_rows, groups;
+    double stage;
+  } kShapes[] = {{32, 2, 800}, {32, 3, 1150}, {64, 2, 800}, {64, 3, 1150}, {128, 3, 1750}};
+  for (const auto& shape : kShapes) {
+    if (a.m <= 32 ? shape.x_rows != 32 : a.m <= 64 ? shape.x_rows != 64 : shape.x_rows < 64) continue;
+    d.x_rows = shape.x_rows;
+    d.row_groups = shape.groups;
     d.w_rows = sm90::many_rows(d.row_groups);
     d.threads = 128 * d.row_groups;
     d.function = gemm_many_function(nvfp4, d.row_groups, d.x_rows);
     d.shared_bytes = sm90::many_shared_bytes(d.row_groups, d.x_rows);
-    consider_wgmma(a, d, d.row_groups == 2 ? 800 : 1150, 5000, cheapest);
+    consider_wgmma(a, d, shape.stage, 5000, cheapest);
   }
 }
 void consider_tile(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {

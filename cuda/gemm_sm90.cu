@@ -44,6 +44,9 @@ static const void* many_function(int groups) {
   return groups == 2 ? reinterpret_cast<const void*>(&gemm_many<kNvfp4, 2, kX>) : reinterpret_cast<const void*>(&gemm_many<kNvfp4, 3, kX>);
 }
 const void* gemm_many_function(bool nvfp4, int groups, int x_rows) noexcept {
+  if (x_rows == 128) {
+    return nvfp4 ? reinterpret_cast<const void*>(&gemm_many<true, 3, 128>) : reinterpret_cast<const void*>(&gemm_many<false, 3, 128>);
+  }
   if (x_rows == 32) return nvfp4 ? many_function<true, 32>(groups) : many_function<false, 32>(groups);
   return nvfp4 ? many_function<true, 64>(groups) : many_function<false, 64>(groups);
 }

@@ -12,7 +12,7 @@ namespace fp4pa::cuda {
 /// @param m  rows of X, up to 16
 [[nodiscard]] const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept;
 /// @param groups  2 or 3
-/// @param x_rows  32 or 64
+/// @param x_rows  32 or 64; 128 with 3 groups
 [[nodiscard]] const void* gemm_many_function(bool nvfp4, int groups, int x_rows) noexcept;
 [[nodiscard]] const void* gemm_tile_function(bool nvfp4) noexcept;
 

@@ -120,6 +120,7 @@ class ManyBlock {
   static constexpr int kWords = kNvfp4 ? 2 : 1;       // of a row's scales of a stage
   static constexpr float kUnit = kNvfp4 ? 16384.0f : 8.0f;  // what undoes the operands' powers of two
   static constexpr std::uint32_t kUnsigned = 0x7f7f7f7fu;   // four E4M3 scales but their signs
+  static constexpr bool kTight = !kNvfp4 && kXRows == 128;  // the instance that needs all registers
 
   __device__ __forceinline__ static std::uint32_t slot_offset(int slot) { return static_cast<std::uint32_t>(slot * kStageBytes); }
   /// Barriers lie behind the ring: a stage has arrived, all warps are through with it.
@@ -166,6 +167,8 @@ class ManyBlock {
       const std::uint8_t* const at = scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(row, 0, p_.groups))
                                                         : std::int64_t{row} * p_.groups);
       before_[r] = static_cast<int>(reinterpret_cast<std::uintptr_t>(at) & 3u);
+      // Else the compiler shifts by the address, and keeps its low word beside these bits.
+      if constexpr (kTight) before_[r] = WarpExec::anew(before_[r]);
       scale_at_[r] = at - before_[r];
     }
     word_step_ = blocked ? 512 : 4;
