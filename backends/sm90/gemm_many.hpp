@@ -1,4 +1,4 @@
-// C = X W^T with W in FP4 and many rows of X on sm_90a, on wgmma: two or three warpgroups of 64 rows of W each, and 64 rows of X.
+// C = X W^T with W in FP4 and many rows of X on sm_90a, on wgmma: two or three warpgroups of 64 rows of W each, and 32 to 128 rows of X.
 //
 // W is the A operand, decoded to f16 in registers, and X the B operand, in f16 in shared memory as it lies in memory. So columns
 // keep their order, and a lane needs two neighbouring codes of every eight: one byte of each word.
