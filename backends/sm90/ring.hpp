@@ -102,9 +102,11 @@ class DecodedStream {
   FP4PA_FN void wait() { exec_.wait_for_arrivals(ring_.full(exec_.place), exec_.place.parity()); }
   /// Offset of the tile at hand.
   [[nodiscard]] FP4PA_FN std::uint32_t tile() const { return ring_.tile(exec_.place); }
-  /// Whether it is in bf16, of a kind that has a window of f16.
+  /// Whether it is in bf16, of a kind that has a window of f16. The lane that arrives for the warp reads the note for it.
   [[nodiscard]] FP4PA_FN bool wide() const {
-    return exec_.any([&](auto lane) { return exec_.template load_shared<std::uint32_t>(lane, ring_.note(exec_.place)) != 0; });
+    return exec_.any([&](auto lane) {
+      return lane.id == 0 && exec_.template load_shared<std::uint32_t>(lane, ring_.note(exec_.place)) != 0;
+    });
   }
   /// This warp has read the tile at hand.
   FP4PA_FN void pass() {
