@@ -87,6 +87,31 @@ void check_query(int terms) {
   for (const int n : taken) CHECK(n == 1);
 }
 
+/// E8M0 scales of all tokens of two sequences: scale(token, random) for each.
+template <class Scale>
+void set_scales(scene::Scene& s, bool value, Scale&& scale) {
+  test::Random random(17);
+  for (std::int32_t b = 0; b < 2; ++b) {
+    for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; ++token) {
+      for (int i = 0; i < 8; ++i) s.scales(value, b, token, i / 4)[i % 4] = static_cast<std::uint8_t>(scale(token, random));
+    }
+  }
+}
+auto within(int low, int high) {
+  return [=](int, test::Random& r) { return low + static_cast<int>(r.below(high - low + 1)); };
+}
+
+/// A run of which the emulator says nothing; the instance that planning chose.
+core::SimtConfig run_without_findings(scene::Scene& s) {
+  emulator::Findings findings;
+  emulator_test::current.emulation = &emulator_test::kSm90;
+  emulator_test::current.watch = {emulator::Order::forwards(), &findings, nullptr};
+  s.reset_outputs();
+  REQUIRE(s.run() == Status::kOk);
+  CHECK(findings.text() == "");
+  return sm90::kInstances[emulator_test::current.planned];
+}
+
 }  // namespace
 
 TEST_CASE("sm_90a: operand tiles lie where the descriptors say") {
@@ -189,40 +214,23 @@ TEST_CASE("sm_90a: a warpgroup and scales at the ends of their range") {
   scene::Scene s(spec);
   s.config.backend = "cuda";
   s.config.matrix_path = MatrixPath::kDecode;
-  const auto set_scales = [&](bool value, auto&& scale) {
-    test::Random random(17);
-    for (std::int32_t b = 0; b < 2; ++b) {
-      for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; ++token) {
-        for (int i = 0; i < 8; ++i) s.scales(value, b, token, i / 4)[i % 4] = static_cast<std::uint8_t>(scale(token, random));
-      }
-    }
-  };
-  const auto check = [&] {
-    emulator::Findings findings;
-    emulator_test::current.emulation = &emulator_test::kSm90;
-    emulator_test::current.watch = {emulator::Order::forwards(), &findings, nullptr};
-    s.reset_outputs();
-    REQUIRE(s.run() == Status::kOk);
-    CHECK(core::divides_tiles(sm90::kInstances[emulator_test::current.planned]));
-    CHECK(findings.text() == "");
-  };
-  const auto within = [](int low, int high) { return [=](int, test::Random& r) { return low + static_cast<int>(r.below(high - low + 1)); }; };
+  const auto check = [&] { CHECK(core::divides_tiles(run_without_findings(s))); };
   for (const auto& [low, high] : {std::pair{127, 127}, {2, 6}, {240, 246}, {100, 180}, {1, 240}}) {
     CAPTURE(low);
-    set_scales(true, within(low, high));
+    set_scales(s, true, within(low, high));
     check();
     CHECK(s.error().o <= 2e-3);
   }
-  set_scales(true, [](int token, test::Random&) { return 10 + token * 230 / 300; });
+  set_scales(s, true, [](int token, test::Random&) { return 10 + token * 230 / 300; });
   check();
   CHECK(s.error().o <= 2e-3);
-  set_scales(true, [](int token, test::Random&) { return 240 - token * 230 / 300; });
+  set_scales(s, true, [](int token, test::Random&) { return 240 - token * 230 / 300; });
   check();
   CHECK(s.error().o <= 2e-3);
-  set_scales(true, within(126, 128));
+  set_scales(s, true, within(126, 128));
   for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}}) {
     CAPTURE(low);
-    set_scales(false, within(low, high));
+    set_scales(s, false, within(low, high));
     check();
     const scene::Scene::Error error = s.error();
     CHECK(error.o <= 2e-3);
@@ -296,59 +304,42 @@ TEST_CASE("sm_90a: scales that f16 does not hold, in prefill") {
       scene::Scene s(spec);
       s.config.backend = "cuda";
       s.config.matrix_path = MatrixPath::kDecode;
-      const auto set_scales = [&](bool value, auto&& scale) {
-        test::Random random(17);
-        for (std::int32_t b = 0; b < 2; ++b) {
-          for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; ++token) {
-            for (int i = 0; i < 8; ++i) s.scales(value, b, token, i / 4)[i % 4] = static_cast<std::uint8_t>(scale(token, random));
-          }
-        }
-      };
-      const auto check = [&] {
-        emulator::Findings findings;
-        emulator_test::current.emulation = &emulator_test::kSm90;
-        emulator_test::current.watch = {emulator::Order::forwards(), &findings, nullptr};
-        s.reset_outputs();
-        REQUIRE(s.run() == Status::kOk);
-        CHECK(sm90::kInstances[emulator_test::current.planned].producers > 0);
-        CHECK(findings.text() == "");
-      };
+      const auto check = [&] { CHECK(run_without_findings(s).producers > 0); };
       const auto expect_right = [&] {
         check();
         const scene::Scene::Error error = s.error();
         CHECK(error.o <= 8e-3);
         CHECK(error.lse <= 1e-3);
       };
-      const auto within = [](int low, int high) { return [=](int, test::Random& r) { return low + static_cast<int>(r.below(high - low + 1)); }; };
       // Scales of a tile of 128 tokens alone.
       const auto in_tile = [](int tile, int scale) { return [=](int token, test::Random&) { return token / 128 == tile ? scale : 127; }; };
-      set_scales(false, within(118, 122));
+      set_scales(s, false, within(118, 122));
       for (const auto& [low, high] : {std::pair{127, 127}, {2, 6}, {230, 234}, {100, 180}, {1, 230}}) {
         CAPTURE(low);
-        set_scales(true, within(low, high));
+        set_scales(s, true, within(low, high));
         expect_right();
       }
       for (const int tile : {0, 1, 3}) {
         for (const int scale : {tile == 0 ? 1 : 0, 60, 150, 200}) {
           CAPTURE(tile);
           CAPTURE(scale);
-          set_scales(true, in_tile(tile, scale));
+          set_scales(s, true, in_tile(tile, scale));
           expect_right();
         }
       }
-      set_scales(true, [](int token, test::Random&) { return 230 - token * 220 / 400; });
+      set_scales(s, true, [](int token, test::Random&) { return 230 - token * 220 / 400; });
       expect_right();
-      set_scales(true, within(126, 128));
+      set_scales(s, true, within(126, 128));
       for (const auto& [low, high] : {std::pair{1, 120}, {60, 118}, {1, 20}}) {
         CAPTURE(low);
-        set_scales(false, within(low, high));
+        set_scales(s, false, within(low, high));
         expect_right();
       }
       for (const int tile : {0, 1, 3}) {
-        set_scales(false, in_tile(tile, 90));
+        set_scales(s, false, in_tile(tile, 90));
         expect_right();
       }
-      set_scales(false, within(118, 122));
+      set_scales(s, false, within(118, 122));
       // NaN: of a key in all that sees it, of a value in its block of dims.
       s.scales(true, 0, 3, 0)[1] = 255;
       check();
