@@ -26,8 +26,8 @@
 namespace fp4pa::sm90 {
 
 /// @tparam kGroups  warpgroups, each with 64 rows of W
-/// @tparam kX  rows of X
-template <bool kNvfp4, int kGroups, int kX>
+/// @tparam kXRows   of X
+template <bool kNvfp4, int kGroups, int kXRows>
 class ManyBlock {
  public:
   __device__ __forceinline__ ManyBlock(const ManyParams& many, std::uint8_t* shared)
@@ -108,13 +108,12 @@ class ManyBlock {
   }
 
  private:
-  static constexpr int kXRows = kX;
   static constexpr int kRows = 64 * kGroups;  // of W
   static constexpr int kThreads = 128 * kGroups;
   static constexpr int kSumPitch = many_sum_pitch(kGroups);
-  static constexpr int kRing = many_ring(kGroups, kX);
+  static constexpr int kRing = many_ring(kGroups, kXRows);
   static constexpr int kAhead = kRing - 3;  // warpgroups may be a stage apart
-  static constexpr int kStageBytes = many_stage_bytes(kGroups, kX);
+  static constexpr int kStageBytes = many_stage_bytes(kGroups, kXRows);
   static constexpr int kPanel = kXRows * kPanelRowBytes;
   static constexpr int kCodes = 2 * kPanel;           // behind X
   static constexpr int kWords = kNvfp4 ? 2 : 1;       // of a row's scales of a stage

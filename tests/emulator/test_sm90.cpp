@@ -112,6 +112,19 @@ core::SimtConfig run_without_findings(scene::Scene& s) {
   return sm90::kInstances[emulator_test::current.planned];
 }
 
+/// A NaN scale of a key makes NaN of all that sees it, of a value of its block of dims. It stays in the scene.
+template <class Run>
+void expect_nans_apart(scene::Scene& s, Run&& run) {
+  s.scales(true, 0, 3, 0)[1] = 255;
+  run();
+  for (int d = 0; d < 128; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
+  CHECK_FALSE(std::isnan(s.o_row(0, 4)[40]));
+  s.scales(false, 0, 3, 1)[0] = 255;
+  run();
+  CHECK(std::isnan(s.lse_of(0, 4)));
+  CHECK_FALSE(std::isnan(s.lse_of(0, 0)));
+}
+
 }  // namespace
 
 TEST_CASE("sm_90a: operand tiles lie where the descriptors say") {
@@ -236,15 +249,7 @@ TEST_CASE("sm_90a: a warpgroup and scales at the ends of their range") {
     CHECK(error.o <= 2e-3);
     CHECK(error.lse <= 1e-3);
   }
-  // NaN: of a key in all that sees it, of a value in its block of dims.
-  s.scales(true, 0, 3, 0)[1] = 255;
-  check();
-  for (int d = 0; d < 128; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
-  CHECK_FALSE(std::isnan(s.o_row(0, 4)[40]));
-  s.scales(false, 0, 3, 1)[0] = 255;
-  check();
-  CHECK(std::isnan(s.lse_of(0, 4)));
-  CHECK_FALSE(std::isnan(s.lse_of(0, 0)));
+  expect_nans_apart(s, check);
   emulator_test::current = before;
 }
 
@@ -308,8 +313,8 @@ TEST_CASE("sm_90a: scales that f16 does not hold, in prefill") {
       const auto expect_right = [&] {
         check();
         const scene::Scene::Error error = s.error();
-        CHECK(error.o <= 8e-3);
-        CHECK(error.lse <= 1e-3);
+        CHECK(error.o <= 2e-3);  // 1.4e-3 and 4.1e-6 at most, here: operands' and P's rounding
+        CHECK(error.lse <= 1e-5);
       };
       // Scales of a tile of 128 tokens alone.
       const auto in_tile = [](int tile, int scale) { return [=](int token, test::Random&) { return token / 128 == tile ? scale : 127; }; };
@@ -340,15 +345,7 @@ TEST_CASE("sm_90a: scales that f16 does not hold, in prefill") {
         expect_right();
       }
       set_scales(s, false, within(118, 122));
-      // NaN: of a key in all that sees it, of a value in its block of dims.
-      s.scales(true, 0, 3, 0)[1] = 255;
-      check();
-      for (int d = 0; d < 128; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
-      CHECK_FALSE(std::isnan(s.o_row(0, 4)[40]));
-      s.scales(false, 0, 3, 1)[0] = 255;
-      check();
-      CHECK(std::isnan(s.lse_of(0, 4)));
-      CHECK_FALSE(std::isnan(s.lse_of(0, 0)));
+      expect_nans_apart(s, check);
     }
   }
   emulator_test::current = before;
