@@ -107,42 +107,28 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   if (cheapest.least > kTheirTurn * turns + kTheirFixed) cheapest.best = {};
 }
 
-/// In units of about 1.7 cycles, of which a stage has so many and a block so many more.
-void consider_wgmma(const LinearArgs& a, Sm90Division d, double stage, double fixed, Cheapest& cheapest) {
-  constexpr double kCluster = 1000;
-  constexpr double kClusterRow = 16;
-  if (d.shared_bytes > cheapest.device.shared_bytes) return;
-  d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, d.w_rows));
-  d.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, d.x_rows));
-  for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
-    d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
-    cheapest.consider(d, d.block_stages * stage + fixed + (d.splits > 1 ? kCluster + kClusterRow * d.x_rows : 0));
-  }
-}
+/// In nanoseconds on an H200: of a stage, and of a block beside its stages.
 void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   constexpr struct {
-    int x_rows, groups;
-    double stage;
-  } kShapes[] = {{32, 2, 800}, {32, 3, 1150}, {64, 2, 800}, {64, 3, 1150}, {128, 3, 1750}};
+    int x_rows;
+    double stage, block;
+  } kShapes[] = {{32, 620, 2600}, {64, 630, 4500}, {128, 760, 6000}, {192, 930, 7500}, {256, 1170, 9000}};
+  constexpr double kCluster = 1500;
   for (const auto& shape : kShapes) {
-    if (a.m <= 32 ? shape.x_rows != 32 : a.m <= 64 ? shape.x_rows != 64 : shape.x_rows < 64) continue;
-    d.x_rows = shape.x_rows;
-    d.row_groups = shape.groups;
-    d.w_rows = sm90::many_rows(d.row_groups);
-    d.threads = 128 * d.row_groups;
-    d.function = gemm_many_function(nvfp4, d.row_groups, d.x_rows);
-    d.shared_bytes = sm90::many_shared_bytes(d.row_groups, d.x_rows);
-    consider_wgmma(a, d, shape.stage, 5000, cheapest);
+    const sm90::ManyLayout layout{shape.x_rows, nvfp4};
+    d.x_rows = layout.x_rows;
+    d.w_rows = layout.kRows;
+    d.threads = layout.kThreads;
+    d.function = gemm_many_function(layout);
+    d.shared_bytes = layout.shared_bytes();
+    if (d.shared_bytes > cheapest.device.shared_bytes) continue;
+    d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, d.w_rows));
+    d.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, d.x_rows));
+    for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
+      d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
+      cheapest.consider(d, d.block_stages * shape.stage + shape.block + (d.splits > 1 ? kCluster : 0));
+    }
   }
-}
-void consider_tile(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
-  using Layout = sm90::TileLayout;
-  d.x_rows = Layout::kXRows;
-  d.w_rows = Layout::kWRows;
-  d.threads = Layout::kThreads;
-  d.function = gemm_tile_function(nvfp4);
-  d.shared_bytes = Layout::kSharedBytes;
-  consider_wgmma(a, d, 980, 9000, cheapest);
 }
 
 using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
@@ -158,7 +144,7 @@ using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
   return function;
 }
 
-/// A matrix in boxes, as gemm_many and gemm_tile are given it.
+/// A matrix in boxes, as gemm_many is given it.
 [[nodiscard]] bool describe(CUtensorMapDataType type, CUtensorMapSwizzle swizzle, const void* data, std::int64_t columns, std::int64_t rows,
                             std::int64_t row_bytes, int box_columns, int box_rows, sm90::TensorMap* out) noexcept {
   static_assert(sizeof(CUtensorMap) == sizeof *out && alignof(CUtensorMap) <= alignof(sm90::TensorMap));
@@ -188,7 +174,6 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   } else if (encode_tiled() != nullptr && a.batch * std::max(a.m, a.weight.rows) < (std::int64_t{1} << 31)) {
     // Rows of all products are counted in 32 bits.
     consider_many(a, nvfp4, d, cheapest);
-    consider_tile(a, nvfp4, d, cheapest);
   }
   *out = cheapest.best;
   if (out->function == nullptr) return Status::kOk;

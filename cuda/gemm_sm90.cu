@@ -1,8 +1,7 @@
-// The matrix product's kernels of sm_90a: for few rows of X, for many, and with decoded tiles for more.
+// The matrix product's kernels of sm_90a: for few rows of X, for up to 16, and for more.
 #include "backends/sm90/gemm_few.hpp"
 #include "backends/sm90/gemm_many.hpp"
 #include "backends/sm90/gemm_sixteen.hpp"
-#include "backends/sm90/gemm_tile.hpp"
 #include "cuda/gemm_sm90.hpp"
 
 namespace fp4pa::cuda {
@@ -18,15 +17,11 @@ __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_sixteen(const __gri
   extern __shared__ __align__(1024) std::uint8_t shared[];
   sm90::SixteenBlock<kNvfp4>(params, shared).run();
 }
-template <bool kNvfp4, int kGroups, int kX>
-__global__ void __launch_bounds__(128 * kGroups, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
+// nvcc 13.0 cannot name a kernel whose template's argument is a layout.
+template <bool kNvfp4, int kX>
+__global__ void __launch_bounds__(sm90::ManyLayout::kThreads, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::ManyBlock<kNvfp4, kGroups, kX>(params, shared).run();
-}
-template <bool kNvfp4>
-__global__ void __launch_bounds__(sm90::TileLayout::kThreads, 1) gemm_tile(const __grid_constant__ sm90::TileParams params) {
-  extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::tile_block<kNvfp4>(params, shared);
+  sm90::many_block<sm90::ManyLayout{kX, kNvfp4}>(params, shared);
 }
 
 }  // namespace
@@ -39,20 +34,24 @@ static const void* few_function(std::int64_t m) {
 }
 const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept { return nvfp4 ? few_function<true>(m) : few_function<false>(m); }
 
-template <bool kNvfp4, int kX>
-static const void* many_function(int groups) {
-  return groups == 2 ? reinterpret_cast<const void*>(&gemm_many<kNvfp4, 2, kX>) : reinterpret_cast<const void*>(&gemm_many<kNvfp4, 3, kX>);
+template <int kX>
+static const void* many_function(bool nvfp4) {
+  return nvfp4 ? reinterpret_cast<const void*>(&gemm_many<true, kX>) : reinterpret_cast<const void*>(&gemm_many<false, kX>);
 }
-const void* gemm_many_function(bool nvfp4, int groups, int x_rows) noexcept {
-  if (x_rows == 128) {
-    return nvfp4 ? reinterpret_cast<const void*>(&gemm_many<true, 3, 128>) : reinterpret_cast<const void*>(&gemm_many<false, 3, 128>);
+const void* gemm_many_function(const sm90::ManyLayout& layout) noexcept {
+  switch (layout.x_rows) {
+    case 32:
+      return many_function<32>(layout.nvfp4);
+    case 64:
+      return many_function<64>(layout.nvfp4);
+    case 128:
+      return many_function<128>(layout.nvfp4);
+    case 192:
+      return many_function<192>(layout.nvfp4);
+    case 256:
+      return many_function<256>(layout.nvfp4);
   }
-  if (x_rows == 32) return nvfp4 ? many_function<true, 32>(groups) : many_function<false, 32>(groups);
-  return nvfp4 ? many_function<true, 64>(groups) : many_function<false, 64>(groups);
-}
-
-const void* gemm_tile_function(bool nvfp4) noexcept {
-  return nvfp4 ? reinterpret_cast<const void*>(&gemm_tile<true>) : reinterpret_cast<const void*>(&gemm_tile<false>);
+  return nullptr;
 }
 
 }  // namespace fp4pa::cuda

@@ -4,24 +4,21 @@
 #include "api/backend.hpp"
 #include "backends/sm90/gemm_few_params.hpp"
 #include "backends/sm90/gemm_many_params.hpp"
-#include "backends/sm90/gemm_tile_params.hpp"
 #include "cuda/device.hpp"
 
 namespace fp4pa::cuda {
 
 /// @param m  rows of X, up to 16
 [[nodiscard]] const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept;
-/// @param groups  2 or 3
-/// @param x_rows  32 or 64; 128 with 3 groups
-[[nodiscard]] const void* gemm_many_function(bool nvfp4, int groups, int x_rows) noexcept;
-[[nodiscard]] const void* gemm_tile_function(bool nvfp4) noexcept;
+/// @return  null: there is none for so many rows of X
+[[nodiscard]] const void* gemm_many_function(const sm90::ManyLayout& layout) noexcept;
 
 struct Sm90Division {
   const void* function;  // null: the kernels of sm_80 serve
   bool few;              // X may be paired or not; else its columns are in their order
   std::int32_t x_rows;   // of a block
-  std::int32_t row_groups;  // few, many: of 64 rows of W
-  std::int32_t w_rows;   // many, tile: of a block
+  std::int32_t row_groups;  // few: of 64 rows of W
+  std::int32_t w_rows;   // many: of a block
   std::int32_t row_tiles, m_tiles, stages, block_stages, splits;
   int threads, shared_bytes;
 };

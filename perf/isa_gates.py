@@ -449,12 +449,9 @@ def gemm_name(function):
     found = re.search(r"12gemm_sixteenILb([01])E", function)
     if found:
         return f"gemm_sixteen({('Mxfp4', 'Nvfp4')[int(found[1])]})"
-    found = re.search(r"9gemm_manyILb([01])ELi(\d+)ELi(\d+)E", function)
+    found = re.search(r"9gemm_manyILb([01])ELi(\d+)E", function)
     if found:
-        return f"gemm_many({('Mxfp4', 'Nvfp4')[int(found[1])]}, {found[3]}, {64 * int(found[2])})"
-    found = re.search(r"9gemm_tileILb([01])E", function)
-    if found:
-        return f"gemm_tile({('Mxfp4', 'Nvfp4')[int(found[1])]}, 128, 128)"
+        return f"gemm_many({('Mxfp4', 'Nvfp4')[int(found[1])]}, {found[2]})"
     found = re.search(r"11gemm_nativeILb([01])ELi(\d+)E", function)  # cuda/gemm_native.cu
     if found:
         return f"gemm_native({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 * int(found[2])})"

@@ -16,7 +16,6 @@
 #include "backends/sm80/gemm_params.hpp"
 #include "backends/sm90/gemm_few_params.hpp"
 #include "backends/sm90/gemm_many_params.hpp"
-#include "backends/sm90/gemm_tile_params.hpp"
 #include "cuda/variants.hpp"
 #include "hip/gemm_shims.hpp"
 #include "hip/instances.hpp"
@@ -134,16 +133,10 @@ void sm90_products(Object& gemm) {
       kernels.kernel("gemm_few" + format + ", " + std::to_string(most) + ")", sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, most), 0);
     }
     kernels.kernel("gemm_sixteen" + format + ")", sm90::kFewThreads, sm90::sixteen_shared_bytes(nvfp4, 8, 8, sm90::kSixteenX), 0);
-    for (const int x_rows : {128, 64, 32}) {
-      for (const int groups : {2, 3}) {
-        if (x_rows == 128 && groups != 3) continue;
-        kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + ", " + std::to_string(sm90::many_rows(groups)) + ")",
-                       128 * groups, sm90::many_shared_bytes(groups, x_rows), 0);
-      }
+    for (const int x_rows : {256, 192, 128, 64, 32}) {
+      const sm90::ManyLayout layout{x_rows, nvfp4};
+      kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + ")", layout.kThreads, layout.shared_bytes(), 0);
     }
-    using Tile = sm90::TileLayout;
-    kernels.kernel("gemm_tile" + format + ", " + std::to_string(Tile::kXRows) + ", " + std::to_string(Tile::kWRows) + ")", Tile::kThreads,
-                   Tile::kSharedBytes, 0);
   }
 }
 

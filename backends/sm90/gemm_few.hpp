@@ -366,7 +366,7 @@ class FewBlock : FewPart<kNvfp4> {
     const int x_step = kFewThreads / rows_;
     if (p_.splits > 1) {
       for (int i = first_x; i < p_.m; i += x_step) sums[i * pitch + row] = of_all_turns(sums, i * pitch + row, pitch);
-      this->cluster_barrier();
+      cluster_barrier();
     }
     float bias = 0.0f;
     if (p_.bias != nullptr && first_row_ + row < p_.n) {
@@ -378,7 +378,7 @@ class FewBlock : FewPart<kNvfp4> {
       if (p_.splits > 1) {
         float part[sm80::kGemmMaxSplits];  // all on their way before the first is needed
 #pragma unroll
-        for (int r = 0; r < sm80::kGemmMaxSplits; ++r) part[r] = r < p_.splits ? sum_of(r, i * pitch + row) : 0.0f;
+        for (int r = 0; r < sm80::kGemmMaxSplits; ++r) part[r] = r < p_.splits ? float_of_block(r, base_ + 4u * static_cast<std::uint32_t>(i * pitch + row)) : 0.0f;
         sum = part[0];
 #pragma unroll
         for (int r = 1; r < sm80::kGemmMaxSplits; ++r) sum += part[r];
@@ -391,21 +391,12 @@ class FewBlock : FewPart<kNvfp4> {
       const float value = sum * kUnit * inverse * w_global * x_global + bias;
       core::store_plain_row(&value, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, x_row * p_.n + first_row_ + row));
     }
-    if (p_.splits > 1) this->cluster_barrier();  // nobody leaves while its sums are being read
+    if (p_.splits > 1) cluster_barrier();  // nobody leaves while its sums are being read
   }
   __device__ __forceinline__ float of_all_turns(const float* sums, int at, int pitch) const {
     float sum = sums[at];
     for (int turn = 1; turn < turns_; ++turn) sum += sums[at + turn * p_.m * pitch];
     return sum;
-  }
-
-  /// Float `index` of the sums of the cluster's block r.
-  __device__ __forceinline__ float sum_of(int r, int index) const {
-    std::uint32_t there;
-    float value;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(base_ + 4u * static_cast<std::uint32_t>(index)), "r"(r));
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there) : "memory");
-    return value;
   }
 
   int x_pitch_, x_at_;

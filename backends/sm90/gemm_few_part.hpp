@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backends/sm80/exec.hpp"
+#include "backends/sm90/cluster.hpp"
 #include "backends/sm90/gemm_few_params.hpp"
 #include "core/formats/scale_layout.hpp"
 #include "fp4pa/types.hpp"
@@ -90,9 +91,6 @@ class FewPart {
     }
   }
 
-  __device__ __forceinline__ static void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-  }
   const FewParams& f_;
   const sm80::GemmParams& p_;
   sm80::WarpExec exec_;

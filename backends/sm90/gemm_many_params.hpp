@@ -1,5 +1,7 @@
-// What the matrix product for many rows of X is given on sm_90a, and the sizes that its launching side must know. No device code.
+// What the matrix product for many rows of X is given on sm_90a, and where things lie in a block's shared memory. No device code.
 #pragma once
+
+#include <cstdint>
 
 #include "backends/sm80/gemm_params.hpp"
 #include "backends/sm90/tensor_copy.hpp"
@@ -14,23 +16,46 @@ struct ManyParams {
   bool prepared;  // X, by the kernel just before
 };
 
-/// Rows of W of a block with `groups` warpgroups.
-[[nodiscard]] FP4PA_FN constexpr int many_rows(int groups) { return 64 * groups; }
-/// X in two panels of 64 columns, and codes.
-[[nodiscard]] FP4PA_FN constexpr int many_stage_bytes(int groups, int x_rows) {
-  return x_rows * sm80::kGemmStage * 2 + many_rows(groups) * sm80::kCodeBytes;
-}
-/// Stages.
-[[nodiscard]] FP4PA_FN constexpr int many_ring(int groups, int x_rows) {
-  const int fit = 225 * 1024 / many_stage_bytes(groups, x_rows);
-  return fit < 8 ? fit : 8;
-}
-/// Floats from row to row of X in the sums; puts a lane group's into different banks.
-[[nodiscard]] FP4PA_FN constexpr int many_sum_pitch(int groups) { return many_rows(groups) + 4; }
-[[nodiscard]] constexpr int many_shared_bytes(int groups, int x_rows) {
-  const int ring = many_ring(groups, x_rows) * (many_stage_bytes(groups, x_rows) + 16);  // with two barriers a stage
-  const int sums = x_rows * many_sum_pitch(groups) * 4;
-  return ring > sums ? ring : sums;
-}
+/// The block's part of the product.
+struct ManyPart {
+  std::int64_t batch;
+  int first_row, first_x;  // of W and of X
+  int first_stage, stages;
+};
+
+/// A block: sizes, and offsets in its shared memory.
+struct ManyLayout {
+  int x_rows;
+  bool nvfp4;
+
+  static constexpr int kRows = 128;  // of W, 64 for each of two warpgroups that multiply
+  static constexpr int kMultipliers = 2 * kRows;
+  static constexpr int kThreads = kMultipliers + 128;  // a warpgroup more fetches
+
+  /// A stage of the ring has X, in two panels of 64 columns, and codes.
+  [[nodiscard]] FP4PA_FN constexpr int x_bytes() const { return x_rows * sm80::kGemmStage * 2; }
+  [[nodiscard]] FP4PA_FN constexpr int stage_bytes() const { return x_bytes() + kRows * sm80::kCodeBytes; }
+  /// Scales have a ring of their own: of a row and a stage, a factor in f16 for each group.
+  [[nodiscard]] FP4PA_FN constexpr int factor_row_bytes() const { return nvfp4 ? 16 : 8; }
+  [[nodiscard]] FP4PA_FN constexpr int factor_bytes() const { return kRows * factor_row_bytes(); }
+
+  // Stages. Factors are further ahead, or as far.
+  [[nodiscard]] FP4PA_FN constexpr int factor_ring() const { return x_rows > 192 ? 4 : 8; }
+  [[nodiscard]] FP4PA_FN constexpr int ring() const {
+    const int fit = (kMost - factor_ring() * factor_bytes()) / stage_bytes();
+    return fit < factor_ring() ? fit : factor_ring();
+  }
+  // Behind the stages lie the factors, three barriers for each of their places, and a word: whether there are scales that f16 does not
+  // hold.
+  [[nodiscard]] FP4PA_FN constexpr int factors() const { return ring() * stage_bytes(); }
+  [[nodiscard]] FP4PA_FN constexpr int barriers() const { return factors() + factor_ring() * factor_bytes(); }
+  [[nodiscard]] FP4PA_FN constexpr int outside() const { return barriers() + 24 * factor_ring(); }
+  [[nodiscard]] FP4PA_FN constexpr int shared_bytes() const { return outside() + 8; }
+  /// The sums of all take the ring's place: floats from row to row of X, which puts a lane group's into different banks.
+  static constexpr int kSumPitch = kRows + 4;
+  [[nodiscard]] FP4PA_FN constexpr int sum_bytes() const { return x_rows * kSumPitch * 4; }
+
+  static constexpr int kMost = 227 * 1024 - 512;  // of shared memory for the rings
+};
 
 }  // namespace fp4pa::sm90

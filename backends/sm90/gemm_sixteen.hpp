@@ -271,7 +271,7 @@ class SixteenBlock : FewPart<kNvfp4> {
     if (p_.splits > 1) {
 #pragma unroll 1
       for (int unit = exec_.warp(); unit < units; unit += kFewWarps) sums[unit * 32 + lane_.id] = of_all_turns(sums, unit, units);
-      this->cluster_barrier();
+      cluster_barrier();
     }
     const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
@@ -279,9 +279,10 @@ class SixteenBlock : FewPart<kNvfp4> {
     for (int unit = exec_.warp() * p_.splits + rank_; unit < units; unit += kFewWarps * p_.splits) {
       float4 sum;
       if (p_.splits > 1) {
-        sum = sums_of(0, unit * 32 + lane_.id);
+        const std::uint32_t mine = this->base_ + 16u * static_cast<std::uint32_t>(unit * 32 + lane_.id);
+        sum = float4_of_block(0, mine);
 #pragma unroll 1
-        for (int r = 1; r < p_.splits; ++r) add(sum, sums_of(r, unit * 32 + lane_.id));
+        for (int r = 1; r < p_.splits; ++r) add(sum, float4_of_block(r, mine));
       } else {
         sum = of_all_turns(sums, unit, units);
       }
@@ -291,7 +292,7 @@ class SixteenBlock : FewPart<kNvfp4> {
 #pragma unroll
       for (int v = 0; v < 4; ++v) store(value[v] * kUnit, w_global, x_global, m + v % 2, n + v / 2 * 8);
     }
-    if (p_.splits > 1) this->cluster_barrier();  // nobody leaves while its sums are being read
+    if (p_.splits > 1) cluster_barrier();  // nobody leaves while its sums are being read
   }
   __device__ __forceinline__ void store(float sum, float w_global, float x_global, int m, int n) const {
     if (m >= p_.m || n >= p_.n) return;
@@ -314,15 +315,6 @@ class SixteenBlock : FewPart<kNvfp4> {
     for (int turn = 1; turn < turns_; ++turn) add(sum, sums[(turn * units + unit) * 32 + lane_.id]);
     return sum;
   }
-  /// Four sums of the cluster's block r.
-  __device__ __forceinline__ float4 sums_of(int r, int index) const {
-    std::uint32_t there;
-    float4 v;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(this->base_ + 16u * static_cast<std::uint32_t>(index)), "r"(r));
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(there) : "memory");
-    return v;
-  }
-
   int most_;                               // eights of rows that W has behind a lane's first
   std::uint32_t words_[2 * kRowTiles][4];  // a lane's codes of a stage
   std::uint32_t x_at_[kXTiles], scale_at_;

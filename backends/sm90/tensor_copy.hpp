@@ -37,6 +37,9 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, std::uint32_
       : "memory");
 }
 
+/// Asks for the map, which the first copy otherwise waits for.
+__device__ __forceinline__ void prefetch_map(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
+
 /// The box at (column, row) to shared address `to`; elements outside of the matrix become zeros.
 __device__ __forceinline__ void copy_box(std::uint32_t to, const TensorMap& map, int column, int row, std::uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),

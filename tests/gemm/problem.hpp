@@ -3,12 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/formats/half.hpp"
@@ -205,19 +207,37 @@ struct Problem {
     for (std::int64_t b = 0; b < s.batch; ++b) {
       const reference::Matrix a = multiplied_x(s, x, b);
       const reference::Matrix bm = reference::decode(weight.view, s.shared_weight ? 0 : b);
-      for (std::int64_t i = 0; i < s.m; ++i) {
-        for (std::int64_t j = 0; j < s.n; ++j) {
-          const reference::Element e = reference::product(a, i, bm, j);
-          const double offset = s.bias ? bias.at(static_cast<std::size_t>(j)) : 0.0;
-          const double want = e.sum + offset;
-          const double half_ulp = s.out == DType::kF16 ? 0x1p-11 : s.out == DType::kBF16 ? 0x1p-8 : 0x1p-24;
-          const double bound = 0x1p-23 * static_cast<double>(s.k + 8) * (e.magnitude + std::fabs(offset)) +
-                               half_ulp * std::fabs(want) * 1.01 + 0x1p-25;
-          const double got = out.at(static_cast<std::size_t>((b * s.m + i) * s.n + j));
-          const double error = std::fabs(got - want) / bound;
-          if (!(error <= worst)) worst = std::isnan(error) ? 1e30 : error;
+      // Threads take turns at the rows: a GPU's products are long work for one.
+      const std::int64_t threads = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, s.m);
+      std::vector<double> of_thread(static_cast<std::size_t>(threads), 0.0);
+      {
+        std::vector<std::jthread> running;
+        for (std::int64_t t = 0; t < threads; ++t) {
+          running.emplace_back([&, t] {
+            for (std::int64_t i = t; i < s.m; i += threads) {
+              double& mine = of_thread[static_cast<std::size_t>(t)];
+              mine = std::max(mine, worst_of_row(a, bm, b, i));
+            }
+          });
         }
       }
+      worst = std::max(worst, *std::max_element(of_thread.begin(), of_thread.end()));
+    }
+    return worst;
+  }
+  /// Of one row of X; 1e30 if there is a NaN.
+  [[nodiscard]] double worst_of_row(const reference::Matrix& a, const reference::Matrix& bm, std::int64_t b, std::int64_t i) const {
+    double worst = 0;
+    for (std::int64_t j = 0; j < s.n; ++j) {
+      const reference::Element e = reference::product(a, i, bm, j);
+      const double offset = s.bias ? bias.at(static_cast<std::size_t>(j)) : 0.0;
+      const double want = e.sum + offset;
+      const double half_ulp = s.out == DType::kF16 ? 0x1p-11 : s.out == DType::kBF16 ? 0x1p-8 : 0x1p-24;
+      const double bound = 0x1p-23 * static_cast<double>(s.k + 8) * (e.magnitude + std::fabs(offset)) +
+                           half_ulp * std::fabs(want) * 1.01 + 0x1p-25;
+      const double got = out.at(static_cast<std::size_t>((b * s.m + i) * s.n + j));
+      const double error = std::fabs(got - want) / bound;
+      if (!(error <= worst)) worst = std::isnan(error) ? 1e30 : error;
     }
     return worst;
   }

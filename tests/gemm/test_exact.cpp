@@ -28,6 +28,11 @@ void check(const Spec& s) {
   }
 }
 
+int grid_cases() {
+  const char* const asked = std::getenv("FP4PA_GEMM_CASES");
+  return asked != nullptr ? std::atoi(asked) : FP4PA_GEMM_CASES;
+}
+
 template <class T, std::size_t N>
 T pick(std::mt19937& random, const T (&choices)[N]) {
   return choices[random() % N];
@@ -36,8 +41,7 @@ T pick(std::mt19937& random, const T (&choices)[N]) {
 }  // namespace
 
 TEST_CASE("gemm: a grid of ragged sizes, formats, layouts, types, batches") {
-  const char* const asked = std::getenv("FP4PA_GEMM_CASES");
-  const int cases = asked != nullptr ? std::atoi(asked) : FP4PA_GEMM_CASES;
+  const int cases = grid_cases();
   for (int i = 0; i < cases; ++i) {
     std::mt19937 random(static_cast<std::uint32_t>(1000 + i));
     Spec s;
@@ -73,7 +77,8 @@ TEST_CASE("gemm: 9 to 16 rows of X in products that fill a GPU") {
   };
   // K in one, in two and in two of 128 rows of W.
   const Shape shapes[] = {{26, 300, 2048}, {13, 300, 4096}, {8, 1000, 8192}};
-  for (int i = 0; i < 30; ++i) {
+  const int cases = std::min(30, grid_cases());  // large ones: the reference takes seconds
+  for (int i = 0; i < cases; ++i) {
     std::mt19937 random(static_cast<std::uint32_t>(5000 + i));
     const Shape shape = shapes[i % 10 == 9 ? 2 : i % 2];
     Spec s;
@@ -91,6 +96,31 @@ TEST_CASE("gemm: 9 to 16 rows of X in products that fill a GPU") {
     s.scale_mode = static_cast<ScaleMode>(random() % 4);
     s.nvfp4_scale = static_cast<Nvfp4Scale>(random() % 2);
     check(s);
+  }
+}
+
+// On sm_90 blocks have so many rows of X, 192 and 256, only where there is work for all of them.
+TEST_CASE("gemm: many rows of X in products that fill a GPU") {
+  const std::vector<std::string> backends = runnable_backends();
+  if (std::find(backends.begin(), backends.end(), "cuda") == backends.end()) return;
+  struct Shape {
+    std::int64_t m, n;
+  };
+  for (const Shape shape : {Shape{2040, 1530}, Shape{4090, 1020}}) {
+    for (const BlockFormat format : {BlockFormat::kMxfp4, BlockFormat::kNvfp4}) {
+      for (const ScaleLayout layout : {ScaleLayout::kLinear, ScaleLayout::kBlocked}) {
+        Spec s;
+        s.format = format;
+        s.layout = layout;
+        s.x = layout == ScaleLayout::kLinear ? DType::kF16 : DType::kBF16;
+        s.out = layout == ScaleLayout::kLinear ? DType::kBF16 : DType::kF32;
+        s.m = shape.m;
+        s.n = shape.n;
+        s.k = 1120;
+        s.bias = layout == ScaleLayout::kBlocked;
+        check(s);
+      }
+    }
   }
 }
 

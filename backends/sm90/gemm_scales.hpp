@@ -1,4 +1,4 @@
-// A weight's scales as the matrix product with decoded tiles reads them: a row's words of four.
+// A weight's scales as the matrix product for many rows of X reads them: a row's words of four.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,133 @@
+// The fetching warps of the matrix product for many rows of X: a lane asks the copy engine for X and codes, and every thread turns the
+// scales of a row of W into factors of its codes.
+//
+// Factors are f16, exactly: E4M3 has four significant bits and makes multiples of f16's smallest number; E8M0 goes in at 2^-3 while
+// it lies in 2^-20 to 2^4. Where it does not, the factor is 0, and the block is told (gemm_many.hpp).
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/convert.hpp"
+#include "backends/sm80/gemm_scale.hpp"
+#include "backends/sm90/gemm_many_ring.hpp"
+#include "backends/sm90/gemm_scales.hpp"
+#include "cuda/dependency.cuh"
+
+namespace fp4pa::sm90 {
+
+template <ManyLayout kLayout>
+class ManyFetcher {
+ public:
+  __device__ __forceinline__ ManyFetcher(const ManyParams& params, std::uint8_t* shared, const ManyPart& part)
+      : ring_(params, shared, part),
+        p_(params.gemm),
+        shared_(shared),
+        part_(part),
+        thread_(static_cast<int>(threadIdx.x) - ManyLayout::kMultipliers),
+        row_(params.gemm, part.batch, part.first_row + thread_) {}
+
+  __device__ __forceinline__ void run(bool prepared) {
+    const bool leads = thread_ == 0;
+    // What prepared X did nothing else, and W need not wait for it.
+    if (!prepared) cuda::wait_for_previous();
+    if (leads) {
+#pragma unroll 1
+      for (int s = 0; s < kRing && s < part_.stages; ++s) ring_.copy_codes(s);
+    }
+    load_scales(0);
+    cuda::wait_for_previous();
+    if (leads) {
+#pragma unroll 1
+      for (int s = 0; s < kRing && s < part_.stages; ++s) ring_.copy_x(s);
+    }
+    // What has been read makes room for factors of the stage kPlaces further, and for a slot of the one kRing further.
+#pragma unroll 1
+    for (int first = 0; first < part_.stages + kPlaces - kRing; first += kAtOnce) {
+      Scales scales;
+#pragma unroll
+      for (int i = 0; i < kAtOnce * kWords; ++i) scales[i] = next_[i];
+      load_scales(first + kAtOnce);
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int s = first + i;
+        const int old = s - kPlaces;
+        if (old >= 0 && old + kRing < part_.stages) {
+          barrier_wait(ring_.read(old), ring_.parity(old));
+          if (leads) {
+            ring_.copy_codes(old + kRing);
+            ring_.copy_x(old + kRing);
+          }
+        }
+        if (s >= part_.stages) continue;
+        put_factors(s, &scales[i * kWords]);
+        __syncwarp();
+        if (thread_ % 32 == 0) barrier_arrive(ring_.factors_full(s));
+      }
+    }
+  }
+
+ private:
+  static constexpr bool kNvfp4 = kLayout.nvfp4;
+  static constexpr int kRing = kLayout.ring();
+  static constexpr int kPlaces = kLayout.factor_ring();
+  static constexpr int kAtOnce = 4;                 // stages whose scales are asked for together, ahead of those before
+  static constexpr int kWords = kNvfp4 ? 2 : 1;     // of a row's scales of a stage
+  static constexpr std::uint32_t kZero = 101;       // the E8M0 scale that is made 0
+  using Scales = std::uint32_t[kAtOnce * kWords];
+
+  /// Of a few stages, on their way to registers.
+  __device__ __forceinline__ void load_scales(int stage) {
+    if (stage < part_.stages) row_.load_words((part_.first_stage + stage) * kWords, next_);
+  }
+
+  __device__ __forceinline__ void put_factors(int stage, const std::uint32_t* scales) const {
+    std::uint8_t* const to = shared_ + ManyRing<kLayout>::factors(stage) + thread_ * kLayout.factor_row_bytes();
+    if constexpr (kNvfp4) {
+      std::uint32_t pair[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) pair[i] = sm80::e4m3_to_f16(scales[i / 2] >> (16 * (i % 2)) & 0x7f7fu);
+      *reinterpret_cast<uint4*>(to) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    } else {
+      std::uint32_t four = scales[0];
+      if (sm80::outside_f16(four)) four = without_outside(four, stage);
+      // 2^(e - 127 + 11), on codes at 2^-14.
+      *reinterpret_cast<uint2*>(to) = make_uint2((__byte_perm(four, 0, 0x4140) << 10) - (kZero << 10) * 0x10001u,
+                                                 (__byte_perm(four, 0, 0x4342) << 10) - (kZero << 10) * 0x10001u);
+    }
+  }
+
+  /// Four E8M0 scales, those that f16 does not hold as kZero. The block is told of them, unless their codes are zeros, as those of an
+  /// empty group are.
+  __device__ __forceinline__ std::uint32_t without_outside(std::uint32_t four, int stage) const {
+    const int n = part_.first_row + thread_ < p_.n ? part_.first_row + thread_ : p_.n - 1;
+    const std::uint8_t* const codes = p_.codes + part_.batch * p_.code_batch + n * p_.row_bytes;
+    std::uint32_t held = 0;
+#pragma unroll 1
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t scale = four >> (8 * i) & 0xffu;
+      if (sm80::in_f16(scale)) {
+        held |= scale << (8 * i);
+        continue;
+      }
+      held |= kZero << (8 * i);
+      bool lost = scale == 0xff;  // NaN, of codes of zero too
+      const int group = (part_.first_stage + stage) * 4 + i;
+      if (group < p_.groups) {
+        const uint4 q = __ldg(reinterpret_cast<const uint4*>(codes + 16 * group));
+        lost |= ((q.x | q.y | q.z | q.w) & 0x77777777u) != 0;
+      }
+      if (lost) *reinterpret_cast<volatile std::uint32_t*>(shared_ + kLayout.outside()) = 1;
+    }
+    return held;
+  }
+
+  ManyRing<kLayout> ring_;
+  const sm80::GemmParams& p_;
+  std::uint8_t* shared_;
+  const ManyPart& part_;
+  int thread_;  // and row of W
+  ScaleRow<kNvfp4> row_;
+  Scales next_;
+};
+
+}  // namespace fp4pa::sm90

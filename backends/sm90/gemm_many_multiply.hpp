@@ -1,0 +1,166 @@
+// The multiplying warpgroups of the matrix product for many rows of X: 64 rows of W each by the block's rows of X, on wgmma with W as
+// A, decoded to f16 in registers, and X as B in the ring.
+//
+// X lies as it does in memory, so columns keep their order, and a lane needs two neighbouring codes of every eight: one byte of each
+// word. 32 columns are decoded while those before are multiplied.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm80/convert.hpp"
+#include "backends/sm90/exec.hpp"
+#include "backends/sm90/gemm_many_ring.hpp"
+#include "backends/sm90/operand_tile.hpp"
+
+namespace fp4pa::sm90 {
+
+template <ManyLayout kLayout>
+class ManyMultiplier {
+ public:
+  __device__ __forceinline__ ManyMultiplier(const ManyParams& params, std::uint8_t* shared, const ManyPart& part)
+      : ring_(params, shared, part), exec_(shared), shared_(shared), lane_{static_cast<int>(threadIdx.x % 32)}, stages_(part.stages) {}
+
+  __device__ __forceinline__ void run() {
+#pragma unroll
+    for (int i = 0; i < kXRows / 2; ++i) sums_[i / 4][0][i % 4] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) a_[i / 8][i / 4 % 2][i % 4] = 0;
+    x_ = matrix_descriptor(ring_.base() & 0x3ffff, {0, core::kChunkBytes, kSwizzleBytes});
+    int slot = 0;
+    wait_for(0);
+    decode<0>(0, slot, 0);
+#pragma unroll 1
+    for (int s = 0; s < stages_; ++s) {
+      const int now = slot;
+      issue(now, 0);
+      decode<1>(s, now, 1);
+      // The products of the stage before have ended.
+      if (s > 0 && lane_.id == 0) barrier_arrive(ring_.read(s - 1));
+      issue(now, 1);
+      decode<1>(s, now, 2);
+      issue(now, 2);
+      decode<1>(s, now, 3);
+      if (++slot == kLayout.ring()) slot = 0;
+      issue(now, 3);
+      // Behind the last stage there is nothing to wait for, and what is decoded is not used.
+      if (s + 1 < stages_) wait_for(s + 1);
+      decode<1>(s + 1, slot, 0);
+    }
+    wait<0>();
+    pin(sums_);
+  }
+
+  /// To shared memory [x_rows][kSumPitch], when all have read the ring.
+  __device__ __forceinline__ void put_sums() const {
+    asm volatile("bar.sync 1, %0;" ::"n"(ManyLayout::kMultipliers) : "memory");
+    auto* const sums = reinterpret_cast<float*>(shared_);
+    const int row = warp_row() + lane_.id / 4;
+    const int t = lane_.id % 4;
+#pragma unroll
+    for (int nt = 0; nt < kXRows / 8; ++nt) {
+#pragma unroll
+      for (int v = 0; v < 4; ++v) sums[(8 * nt + 2 * t + v % 2) * ManyLayout::kSumPitch + row + 8 * (v / 2)] = sums_[nt][0][v];
+    }
+  }
+
+ private:
+  static constexpr bool kNvfp4 = kLayout.nvfp4;
+  static constexpr int kXRows = kLayout.x_rows;
+  using Ring = ManyRing<kLayout>;
+  using Operands = std::uint32_t[2][4];  // of two steps of 16 columns
+
+  __device__ __forceinline__ int warp_row() const { return exec_.warp() * 16; }
+  __device__ __forceinline__ void wait_for(int stage) const {
+    barrier_wait(ring_.factors_full(stage), ring_.parity(stage));
+    barrier_wait(ring_.slot_full(stage), ring_.parity(stage));
+  }
+
+  template <int kNewest>
+  __device__ __forceinline__ static void wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kNewest) : "memory");
+  }
+  /// Operands that an instruction in flight may still have read up to here.
+  __device__ __forceinline__ static void pin(Operands& a) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3])::"memory");
+  }
+  __device__ __forceinline__ static void pin(float (&d)[kXRows / 8][1][4]) { sm90::pin(d); }
+
+  /// The products of 32 columns: two instructions.
+  __device__ __forceinline__ void issue(int slot, int chunk) {
+    // Addresses are the descriptor's lowest bits, in units of 16 bytes.
+    const std::uint64_t x = x_ + static_cast<std::uint32_t>(slot * (kLayout.stage_bytes() / 16) + chunk / 2 * (kLayout.x_bytes() / 32));
+    exec_.group_fence();
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      wgmma<core::F16, kXRows, false>(sums_, a_[chunk % 2][step], x + (chunk % 2 * 2 + step) * (2 * kStep / 16), true);
+    }
+    exec_.group_commit();
+  }
+
+  /// A lane's two codes of each eight of the 32 in a chunk, in f16 times 2^-14.
+  __device__ __forceinline__ void decode_row(std::uint32_t codes, int row, int chunk, std::uint32_t (&out)[4]) const {
+    std::uint32_t w[4];
+    exec_.load_shared_16(lane_, codes + static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16), w);
+    const auto t = static_cast<std::uint32_t>(lane_.id % 4);
+    const std::uint32_t select = t | (4 + t) << 4;
+    const std::uint32_t q = __byte_perm(__byte_perm(w[0], w[1], select), __byte_perm(w[2], w[3], select), 0x5410);
+    // As in sm80::e2m1_to_f16, but that the halves of a result are the codes of one byte.
+    constexpr std::uint32_t kSigns = 0x80808080u;
+    constexpr std::uint32_t kHalves = 0x8e008e00u;
+    const std::uint32_t even = sm80::select_bits(kSigns, q << 4, q << 1);
+    const std::uint32_t odd = sm80::select_bits(kSigns, q, q >> 3);
+    const std::uint32_t first = __byte_perm(even, odd, 0x5410);
+    const std::uint32_t last = __byte_perm(even, odd, 0x7632);
+    out[0] = (first << 8) & kHalves;
+    out[1] = first & kHalves;
+    out[2] = (last << 8) & kHalves;
+    out[3] = last & kHalves;
+  }
+
+  /// 32 columns as operands, in registers that at most the kNewest newest products do not read.
+  template <int kNewest>
+  __device__ __forceinline__ void decode(int stage, int slot, int chunk) {
+    std::uint32_t out[2][4];
+    std::uint32_t factors[2];  // of two groups, of which MXFP4's chunk has one
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = warp_row() + lane_.id / 4 + 8 * r;
+      factors[r] = exec_.template load_shared<std::uint32_t>(
+          lane_, Ring::factors(stage) + row * kLayout.factor_row_bytes() + 4 * (kNvfp4 ? chunk : chunk / 2));
+      decode_row(static_cast<std::uint32_t>(slot * kLayout.stage_bytes() + kLayout.x_bytes()), row, chunk, out[r]);
+    }
+    wait<kNewest>();
+    pin(a_[chunk % 2]);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a_[chunk % 2][i / 2][i % 2 * 2 + r] = multiply_by_half(out[r][i], factors[r], kNvfp4 ? i / 2 : chunk % 2);
+    }
+  }
+  /// Both halves of `a` by one of `factors`, which the instruction can choose.
+  __device__ __forceinline__ static std::uint32_t multiply_by_half(std::uint32_t a, std::uint32_t factors, int half) {
+    std::uint32_t out;
+    if (half == 0) {
+      asm("{.reg .b16 low, high; .reg .b32 both; mov.b32 {low, high}, %2; mov.b32 both, {low, low}; mul.rn.f16x2 %0, %1, both;}"
+          : "=r"(out)
+          : "r"(a), "r"(factors));
+    } else {
+      asm("{.reg .b16 low, high; .reg .b32 both; mov.b32 {low, high}, %2; mov.b32 both, {high, high}; mul.rn.f16x2 %0, %1, both;}"
+          : "=r"(out)
+          : "r"(a), "r"(factors));
+    }
+    return out;
+  }
+
+  Ring ring_;
+  WarpExec exec_;
+  std::uint8_t* shared_;
+  WarpExec::Lane lane_;
+  int stages_;
+  std::uint64_t x_;  // descriptor of the ring's first X
+  float sums_[kXRows / 8][1][4];
+  Operands a_[2];
+};
+
+}  // namespace fp4pa::sm90

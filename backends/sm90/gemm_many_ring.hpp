@@ -1,0 +1,80 @@
+// The two rings of the matrix product for many rows of X: slots of X and codes, by the copy engine, and factors, by the fetching warps,
+// which are at least as far ahead. Their barriers:
+//
+//   slot_full      the engine has brought a stage
+//   factors_full   its factors are there
+//   read           all warps that multiply have read both
+//
+// A stage's barriers are counted by its number. A wait names the parity of the round that it waits for.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm90/gemm_many_params.hpp"
+
+namespace fp4pa::sm90 {
+
+template <ManyLayout kLayout>
+class ManyRing {
+ public:
+  __device__ __forceinline__ ManyRing(const ManyParams& params, const std::uint8_t* shared, const ManyPart& part)
+      : params_(params),
+        base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+        x_row_(static_cast<int>(part.batch) * params.gemm.m + part.first_x),
+        w_row_((params.gemm.code_batch == 0 ? 0 : static_cast<int>(part.batch) * params.gemm.n) + part.first_row),
+        first_stage_(part.first_stage) {
+    asm volatile("" : "+r"(base_));  // not to be worked out again in every round
+  }
+
+  /// By one warp, before a barrier of the block.
+  __device__ __forceinline__ void set_up(int lane) const {
+    if (lane < kPlaces) {
+      barrier_init(slot_full(lane), 1);
+      barrier_init(factors_full(lane), 4);
+      barrier_init(read(lane), ManyLayout::kMultipliers / 32);
+    }
+    barrier_init_fence();
+    if (lane == 0) {
+      prefetch_map(params_.x);
+      prefetch_map(params_.w);
+    }
+  }
+
+  /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows past the end may be the next
+  /// product's: what they give is not written.
+  __device__ __forceinline__ void copy_codes(int stage) const {
+    barrier_expect(slot_full(stage), kLayout.stage_bytes());
+    copy_box(base_ + slot(stage) + kLayout.x_bytes(), params_.w, (first_stage_ + stage) * sm80::kCodeBytes, w_row_, slot_full(stage));
+  }
+  __device__ __forceinline__ void copy_x(int stage) const {
+#pragma unroll
+    for (int panel = 0; panel < 2; ++panel) {
+      copy_box(base_ + slot(stage) + panel * kLayout.x_bytes() / 2, params_.x, (first_stage_ + stage) * sm80::kGemmStage + panel * 64,
+               x_row_, slot_full(stage));
+    }
+  }
+
+  // Offsets in shared memory, and barriers.
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t slot(int stage) {
+    return static_cast<unsigned>(stage) % kLayout.ring() * kLayout.stage_bytes();
+  }
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t factors(int stage) {
+    return kLayout.factors() + place(stage) * kLayout.factor_bytes();
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t slot_full(int stage) const { return base_ + kLayout.barriers() + 24 * place(stage); }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t factors_full(int stage) const { return slot_full(stage) + 8; }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t read(int stage) const { return slot_full(stage) + 16; }
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t parity(int stage) { return static_cast<unsigned>(stage) / kPlaces & 1; }
+  /// Of the block's shared memory.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t base() const { return base_; }
+
+ private:
+  static constexpr unsigned kPlaces = kLayout.factor_ring();
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t place(int stage) { return static_cast<unsigned>(stage) % kPlaces; }
+
+  const ManyParams& params_;
+  std::uint32_t base_;
+  int x_row_, w_row_, first_stage_;
+};
+
+}  // namespace fp4pa::sm90

@@ -1,0 +1,125 @@
+// From sums in shared memory to results, for the matrix product for many rows of X: sums across a cluster, products that f16 does not hold, and
+// what multiplies a sum.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "backends/sm80/gemm_scale.hpp"
+#include "backends/sm90/cluster.hpp"
+#include "backends/sm90/gemm_many_params.hpp"
+#include "backends/sm90/gemm_scales.hpp"
+#include "core/formats/elements.hpp"
+#include "core/formats/half.hpp"
+#include "core/paging/plain_row.hpp"
+#include "fp4pa/types.hpp"
+
+namespace fp4pa::sm90 {
+
+/// What undoes the powers of two of codes and E8M0 scales in f16.
+template <bool kNvfp4>
+inline constexpr float kSumUnit = kNvfp4 ? 16384.0f : 8.0f;
+
+/// The sum over the cluster's blocks, in their order, of the four floats at `index` in shared memory.
+__device__ __forceinline__ float4 cluster_sum(int splits, const std::uint8_t* shared, int index) {
+  if (splits == 1) return *reinterpret_cast<const float4*>(shared + 4 * index);
+  const auto mine = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)) + 4u * static_cast<std::uint32_t>(index);
+  float4 part[sm80::kGemmMaxSplits];  // all on their way before the first is needed
+#pragma unroll
+  for (int r = 0; r < sm80::kGemmMaxSplits; ++r) part[r] = r < splits ? float4_of_block(r, mine) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 sum = part[0];
+#pragma unroll
+  for (int r = 1; r < sm80::kGemmMaxSplits; ++r) {
+    sum.x += part[r].x;
+    sum.y += part[r].y;
+    sum.z += part[r].z;
+    sum.w += part[r].w;
+  }
+  return sum;
+}
+
+/// What E8M0 scales that f16 does not hold add to the sum of row m of X and row n of W in a block's part of K. Read from memory, in
+/// f32, and rare.
+__device__ __forceinline__ float outside_sum(const sm80::GemmParams& p, const ManyPart& part, int m, int n) {
+  const int last = (part.first_stage + part.stages) * 4 < p.groups ? (part.first_stage + part.stages) * 4 : p.groups;
+  const ScaleRow<false> scales(p, part.batch, n);
+  const std::uint8_t* const codes = p.codes + part.batch * p.code_batch + n * p.row_bytes;
+  const std::uint16_t* const x = p.x + (part.batch * p.m + m) * p.x_row;
+  float sum = 0.0f;
+#pragma unroll 1
+  for (int group = part.first_stage * 4; group < last; ++group) {
+    const std::uint32_t scale = scales.load(group);
+    if (sm80::in_f16(scale)) continue;
+    float products = 0.0f;
+#pragma unroll 1
+    for (int column = 32 * group; column < 32 * group + 32 && column < p.x_cols; ++column) {
+      const auto code = static_cast<std::uint8_t>(codes[column / 2] >> (4 * (column % 2)) & 0xf);
+      products = fmaf(core::f16_to_f32(x[column]), core::E2M1::decode(code), products);
+    }
+    sum = fmaf(sm80::e8m0_exact(scale, 0), products / kSumUnit<false>, sum);
+  }
+  return sum;
+}
+
+/// Sums to results, of kCount neighbouring rows of W.
+template <int kCount>
+class ResultColumns {
+ public:
+  /// @param n     the first row of W; those past the end are left out
+  /// @param unit  what a sum is counted in
+  __device__ __forceinline__ ResultColumns(const sm80::GemmParams& p, std::int64_t batch, int n, float unit)
+      : p_(p),
+        first_row_(batch * p.m),
+        n_(n),
+        unit_(unit),
+        w_global_(p.w_globals != nullptr ? p.w_globals[p.code_batch == 0 ? 0 : batch] : p.w_global),
+        x_global_(p.x_globals != nullptr ? p.x_globals[batch] : 1.0f) {
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) {
+      bias_[e] = 0.0f;
+      if (p.bias != nullptr && n + e < p.n) {
+        core::load_plain_row(core::element_address(p.bias, p.bias_dtype, n + e), p.bias_dtype, 1, bias_ + e);
+      }
+    }
+  }
+
+  /// Of row m of X.
+  __device__ __forceinline__ void store(const float (&sums)[kCount], int m) const {
+    const std::int64_t row = first_row_ + m;
+    const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[row] : 1.0f;
+    float value[kCount];
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) value[e] = sums[e] * unit_ * inverse * w_global_ * x_global_ + bias_[e];
+    const std::int64_t at = row * p_.n + n_;
+    void* const to = core::element_address(p_.out, p_.out_dtype, at);
+    const bool f32 = p_.out_dtype == DType::kF32;
+    if (n_ + kCount <= p_.n && reinterpret_cast<std::uintptr_t>(to) % (f32 ? 16 : 2 * kCount) == 0) {
+      if (f32) {
+#pragma unroll
+        for (int e = 0; e < kCount; e += 4) {
+          static_cast<float4*>(to)[e / 4] = make_float4(value[e], value[e + 1], value[e + 2], value[e + 3]);
+        }
+      } else {
+        using Vector = std::conditional_t<kCount == 8, uint4, uint2>;
+        static_assert(sizeof(Vector) == 2 * kCount);
+        alignas(16) std::uint16_t halves[kCount];
+        core::store_plain_row(value, kCount, p_.out_dtype, halves);
+        *static_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(halves);
+      }
+      return;
+    }
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) {
+      if (n_ + e < p_.n) core::store_plain_row(value + e, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, at + e));
+    }
+  }
+
+ private:
+  const sm80::GemmParams& p_;
+  std::int64_t first_row_;
+  int n_;
+  float unit_, w_global_, x_global_;
+  float bias_[kCount];
+};
+
+}  // namespace fp4pa::sm90
