@@ -71,20 +71,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     const int lower = row % 16 / 8;  // rows 8 to 15 of the tile
     FP4PA_UNROLL
     for (int term = 0; term < kTerms; ++term) {
-      PerLane<std::uint32_t> amax;
-      exec.each_lane([&](Lane lane) {
-        amax[lane] = 0;
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const std::uint32_t m = core::magnitude_bits(x[lane][i]);
-          amax[lane] = m > amax[lane] ? m : amax[lane];
-        }
-      });
-      FP4PA_UNROLL
-      for (int bit = 1; bit < 8; bit *= 2) {
-        const PerLane<std::uint32_t> peer = exec.shuffle_xor(amax, bit);
-        exec.each_lane([&](Lane lane) { amax[lane] = peer[lane] > amax[lane] ? peer[lane] : amax[lane]; });
-      }
+      const PerLane<std::uint32_t> amax = core::largest_of_quads<8>(exec, x);
       exec.each_lane([&](Lane lane) {
         const int step = lane.id / 8;
         const int quad = lane.id % 8;

@@ -110,20 +110,7 @@ FP4PA_FN void store_native_quads(E& exec, std::uint32_t query, int row, int base
   const int tile = row / 8;
   const int column = row % 8;
   for (int term = 0; term < Form::kTerms; ++term) {
-    typename E::template PerLane<std::uint32_t> amax;
-    exec.each_lane([&](Lane lane) {
-      amax[lane] = 0;
-      FP4PA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const std::uint32_t m = core::magnitude_bits(x[lane][i]);
-        amax[lane] = m > amax[lane] ? m : amax[lane];
-      }
-    });
-    FP4PA_UNROLL
-    for (int bit = 1; bit < Form::kGroup / 4; bit *= 2) {
-      const auto peer = exec.shuffle_xor(amax, bit);
-      exec.each_lane([&](Lane lane) { amax[lane] = peer[lane] > amax[lane] ? peer[lane] : amax[lane]; });
-    }
+    const auto amax = core::largest_of_quads<Form::kGroup / 4>(exec, x);
     exec.each_lane([&](Lane lane) {
       const int dim = base + 4 * lane.id;
       if (dim >= head_dim) return;

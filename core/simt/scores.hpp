@@ -4,6 +4,7 @@
 // body when it masks, else the subtraction of the maximum. Row sums stay spread over the lanes that share a row until the end.
 #pragma once
 
+#include "core/simt/peers.hpp"
 #include "core/simt/tile_backend.hpp"
 
 namespace fp4pa::core {
@@ -122,12 +123,7 @@ FP4PA_FN void SimtTileBackend<Shim>::reduce_peers(RowVector& x, F&& combine) con
   for (int s = 0; s < kRowSlots; ++s) {
     PerLane<float> own;
     exec_.each_lane([&](Lane lane) { own[lane] = x.value[lane][s]; });
-    FP4PA_UNROLL
-    for (int bit = 1; bit < E::kLanes; bit *= 2) {
-      if ((Slots::kPeerBits & bit) == 0) continue;
-      const PerLane<float> peer = exec_.shuffle_xor(own, bit);
-      exec_.each_lane([&](Lane lane) { own[lane] = combine(own[lane], peer[lane]); });
-    }
+    combine_peers<Slots::kPeerBits>(exec_, own, combine);
     exec_.each_lane([&](Lane lane) { x.value[lane][s] = own[lane]; });
   }
 }
