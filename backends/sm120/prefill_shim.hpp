@@ -193,16 +193,8 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   }
 };
 
-template <core::SimtConfig kShape, class Executor, bool kPrefill>
-struct ShimOf {
-  using Type = Shim<kShape, Executor>;
-};
-template <core::SimtConfig kShape, class Executor>
-struct ShimOf<kShape, Executor, true> {
-  using Type = PrefillShim<kShape, Executor>;
-};
 /// Which shim an instance is built on.
 template <core::SimtConfig kShape, class Executor>
-using ShimFor = typename ShimOf<kShape, Executor, kShape.decode_tiles>::Type;
+using ShimFor = std::conditional_t<kShape.decode_tiles, PrefillShim<kShape, Executor>, Shim<kShape, Executor>>;
 
 }  // namespace fp4pa::sm120

@@ -53,20 +53,15 @@ struct Shim {
   /// Rounds one row from f32 in `scratch` to the sum of `terms` operands.
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
                                        int head_dim, float multiplier, int terms) {
-    exec.each_lane([&](Lane lane) {
-      for (int i = lane.id; i < head_dim / 2; i += Exec::kLanes) {
-        const int dim = pair_first_dim(kind, i);
-        const auto element = [&](int d) { return exec.template load_shared<float>(lane, scratch + 4 * d) * multiplier; };
-        store_query_pair(exec, lane, kind, query, row, dim, head_dim, element(dim), element(dim + pair_distance(kind)), terms);
-      }
+    each_pair_of_row(exec, kind, scratch, head_dim, multiplier, [&](Lane lane, int dim, float low, float high) {
+      store_query_pair(exec, lane, kind, query, row, dim, head_dim, low, high, terms);
     });
   }
   /// The same of a row that lies in registers: lane l holds dims base + 4l .. base + 4l + 3.
   static constexpr bool kStoresQuads = true;
   FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int head_dim,
                                          const PerLane<float[4]>& quad, int terms) {
-    each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
-      if (kConfig.head_dim % (4 * Exec::kLanes) != 0 && dim >= kConfig.head_dim) return;  // lanes without a quad
+    each_pair_of_quads<kConfig.head_dim>(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
       store_query_pair(exec, lane, kind, query, row, dim, head_dim, low, high, terms);
     });
   }
@@ -75,11 +70,7 @@ struct Shim {
     const QueryPlace place = query_place(kind, dim % core::kDimBlock);
     const std::uint32_t at =
         query_address(query, head_dim, row / 8, dim / core::kDimBlock, row % 8 * 4 + place.thread) + 4 * place.pair;
-    const std::uint32_t word = key_is_bf16(kind) ? pack_bf16(low, high) : pack_f16(low, high);
-    exec.template store_shared<std::uint32_t>(lane, at, word);
-    if (terms == 1) return;
-    const std::uint32_t rest = key_is_bf16(kind) ? pack_bf16_rest(low, high, word) : pack_f16_rest(low, high, word);
-    exec.template store_shared<std::uint32_t>(lane, at + term_bytes(head_dim), rest);
+    store_pair(exec, lane, key_is_bf16(kind), low, high, terms, [&](int term) { return at + term * term_bytes(head_dim); });
   }
 
   FP4PA_FN static void load_query_registers(Exec&, std::uint32_t, int, PerLane<QueryRegisters>&) {}
