@@ -75,8 +75,8 @@ struct Shim {
 
   FP4PA_FN static void load_query_registers(Exec&, std::uint32_t, int, PerLane<QueryRegisters>&) {}
 
-  /// One block of dims of the query's first term.
-  FP4PA_FN static void query_block(Exec& exec, Lane lane, std::uint32_t query, const QueryRegisters&, int block, int head_dim,
+  /// One block of dims of the query's first term, from shared memory whatever a shim has in registers.
+  FP4PA_FN static void query_block(Exec& exec, Lane lane, std::uint32_t query, const auto&, int block, int head_dim,
                                    std::uint32_t (&out)[kConfig.row_tiles][4]) {
     FP4PA_UNROLL
     for (int tile = 0; tile < kConfig.row_tiles; ++tile) {
@@ -86,10 +86,7 @@ struct Shim {
 
   FP4PA_FN static void second_term(Exec& exec, Lane lane, std::uint32_t query, int block, int head_dim,
                                    std::uint32_t (&out)[kConfig.row_tiles][4]) {
-    FP4PA_UNROLL
-    for (int tile = 0; tile < kConfig.row_tiles; ++tile) {
-      exec.load_shared_16(lane, query_address(query + term_bytes(head_dim), head_dim, tile, block, lane.id), out[tile]);
-    }
+    query_block(exec, lane, query + term_bytes(head_dim), nullptr, block, head_dim, out);
   }
 
   template <KvKind kKind, class Stream, class Scores>
