@@ -126,7 +126,9 @@ FP4PA_FN std::uint32_t every_other_byte(std::uint32_t first, std::uint32_t secon
 #if defined(__CUDA_ARCH__)
   return __byte_perm(first, second, kOdd ? 0x7531 : 0x6420);
 #else
-  const auto two = [](std::uint32_t x) { return kOdd ? ((x >> 8) & 0xffu) | ((x >> 16) & 0xff00u) : (x & 0xffu) | ((x >> 8) & 0xff00u); };
+  const auto two = [](std::uint32_t x) {
+    return kOdd ? ((x >> 8) & 0xffu) | ((x >> 16) & 0xff00u) : (x & 0xffu) | ((x >> 8) & 0xff00u);
+  };
   return two(first) | two(second) << 16;
 #endif
 }

@@ -1,8 +1,8 @@
 // A query for keys that enter the matrix core as they lie in the cache.
 //
-// The instruction wants E4M3 (MXFP4 and MXFP8 keys) or E2M1 (NVFP4 keys) with a scale per group of dims. One such operand would be a
-// coarse query; but a sum of operands is as good as one wishes, for the price of one more instruction each, and nothing
-// of the keys is read or moved again. Each term is what the terms before it left over, with scales of its own:
+// The instruction wants E4M3 (MXFP4 and MXFP8 keys) or E2M1 (NVFP4 keys) with a scale per group of dims. One such operand
+// would be a coarse query; but a sum of operands is as good as one wishes, for the price of one more instruction each, and
+// nothing of the keys is read or moved again. Each term is what the terms before it left over, with scales of its own:
 //
 //   E4M3   four significant bits, and the sign of the rest is a fifth: two terms are a bf16 exactly, three an f16 (of elements
 //          within 2^-14 of their group's largest; below that the error is 2^-18 of that largest, or less)

@@ -90,7 +90,8 @@ struct PrefillShim {
     // Values as well, so that one barrier serves both; the last tile's are read by nobody after the stream's wait.
     const core::TileLayout layout = stream.layout();
     if constexpr (needs_decoding(kKind)) {
-      decode<kKind>(exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch}, key_operands(stream));
+      decode<kKind>(exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch},
+                    key_operands(stream));
     }
     if constexpr (needs_decoding(kValueKind)) {
       decode<kValueKind>(exec, stream.tile_offset() + layout.v_codes,
@@ -179,7 +180,8 @@ struct PrefillShim {
         for (int half = 0; half < 2; ++half) {
           FP4PA_UNROLL
           for (int tile = 0; tile < kRowTiles; ++tile) {
-            multiply<Operand>(exec, q, tile, words, half, [&](Lane lane) -> auto& { return scores[lane][2 * pair + half][tile]; });
+            multiply<Operand>(exec, q, tile, words, half,
+                              [&](Lane lane) -> auto& { return scores[lane][2 * pair + half][tile]; });
           }
         }
       }
@@ -217,7 +219,8 @@ struct PrefillShim {
         for (int half = 0; half < 2; ++half) {
           FP4PA_UNROLL
           for (int tile = 0; tile < kRowTiles; ++tile) {
-            multiply<Operand>(exec, weight, tile, words, half, [&](Lane lane) -> auto& { return output[lane][2 * pair + half][tile]; });
+            multiply<Operand>(exec, weight, tile, words, half,
+                              [&](Lane lane) -> auto& { return output[lane][2 * pair + half][tile]; });
           }
         }
       }
