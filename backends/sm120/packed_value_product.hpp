@@ -178,7 +178,7 @@ struct PackedValueProduct {
       const std::uint32_t factor = 40 * 0x400 * kOne - exponent;  // 2^(25 - field): [2^10, 2^11)
       FP4PA_UNROLL
       for (int o = 0; o < 4; ++o) weight[lane][o] = sm80::multiply_f16(weight[lane][o], factor);
-      // 2^(field - 25) as f32, times 2^-14 for what P comes raised by.
+      // 2^(field - 25) as f32, less the power of two that P comes raised by.
       constexpr std::uint32_t kBias = 127 - 25 - Shim::kProbabilityLog2;
       auto& unit = probability[lane][nt].unit;
       unit[0] = std::bit_cast<float>((((exponent >> 10) & 0x1f) + kBias) << 23);
