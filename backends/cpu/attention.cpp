@@ -9,7 +9,7 @@
 #include "api/error.hpp"
 #include "backends/cpu/tile_backend.hpp"
 #include "core/attention/body.hpp"
-#include "core/attention/merge_partials.hpp"
+#include "core/attention/merge_items.hpp"
 
 namespace fp4pa::cpu {
 namespace {
@@ -21,24 +21,6 @@ void attend_items(const TileOps& ops, const core::AttentionParams& p, const core
     const core::RowMap rows(p, item);
     TileBackend<kSegments> backend(ops, p, rows, scratch);
     core::attend(backend, p, item);
-  });
-}
-
-void merge_items(const core::AttentionParams& p, const core::WorkList& list, std::int32_t worker) {
-  core::for_each_merge(list, worker, [&](const core::MergeJob& job) {
-    const core::RowMap rows(p, {job.unit.seq, job.unit.block, job.unit.kv_head, job.unit.tiles, -1});
-    float row[kMaxHeadDim];
-    for (std::int32_t r = 0; r < rows.num_rows; ++r) {
-      const core::SoftmaxState keys = core::merged_state(p, list, job, r);
-      core::SoftmaxState state = keys;
-      if (p.sinks != nullptr) state = state.with_sink(p.sinks[rows.head(r)] * core::kLog2E);
-      core::merged_output(p, list, job, r, keys.max, 0, p.head_dim, 1, row);
-      const float scale = core::rescale(keys.max, state.max) * state.normaliser();
-      for (std::int32_t d = 0; d < p.head_dim; ++d) row[d] *= scale;
-      const std::int64_t at = rows.token(r) * p.o.token_stride + rows.head(r) * p.o.head_stride;
-      core::store_plain_row(row, p.head_dim, p.o.dtype, core::element_address(p.o.data, p.o.dtype, at));
-      if (p.lse != nullptr) p.lse[rows.token(r) * p.num_q_heads + rows.head(r)] = state.lse();
-    }
   });
 }
 
@@ -76,7 +58,7 @@ Status run(const TileOps& ops, const api::RunRequest& request) noexcept {
       }
     }
 #pragma omp for schedule(static, 1)
-    for (std::int32_t worker = 0; worker < workers; ++worker) merge_items(p, list, worker);
+    for (std::int32_t worker = 0; worker < workers; ++worker) core::merge_items(p, list, worker);
   }
   return Status::kOk;
 }

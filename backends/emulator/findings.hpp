@@ -15,7 +15,7 @@ namespace fp4pa::emulator {
 /// Where in the source an access stands.
 using Site = std::source_location;
 
-/// "key_stream.hpp:317"
+/// "key_rows.hpp:85"
 inline std::string describe(const Site& site) {
   const char* slash = std::strrchr(site.file_name(), '/');
   return std::string(slash != nullptr ? slash + 1 : site.file_name()) + ":" + std::to_string(site.line());

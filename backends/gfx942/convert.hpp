@@ -124,7 +124,8 @@ FP4PA_FN std::uint32_t pack_bf16(float low, float high) {
 /// Two E4M3 codes as in e4m3_to_f16, to bf16. Exact.
 FP4PA_FN std::uint32_t e4m3_to_bf16(std::uint32_t spread) {
   const std::uint32_t halves = e4m3_to_f16(spread);
-  return pack_bf16(core::f16_to_f32(static_cast<std::uint16_t>(halves)), core::f16_to_f32(static_cast<std::uint16_t>(halves >> 16)));
+  return pack_bf16(core::f16_to_f32(static_cast<std::uint16_t>(halves)),
+                   core::f16_to_f32(static_cast<std::uint16_t>(halves >> 16)));
 }
 
 /// What is left of low and high after packing them: the second term of a query.

@@ -99,10 +99,7 @@ struct DecodeShim {
   }
   FP4PA_FN static void second_term(Exec& exec, Lane lane, std::uint32_t query, int block, int head_dim,
                                    std::uint32_t (&out)[kConfig.row_tiles][4]) {
-    FP4PA_UNROLL
-    for (int tile = 0; tile < kConfig.row_tiles; ++tile) {
-      exec.load_shared_16(lane, query_address(query + term_bytes(head_dim), head_dim, tile, block, lane.id), out[tile]);
-    }
+    query_block(exec, lane, query + term_bytes(head_dim), nullptr, block, head_dim, out);
   }
 
   template <KvKind kKind, class Stream, class Registers, class Scores>

@@ -125,7 +125,8 @@ class WaveExec : public gfx942::Wave {
     const int high = __builtin_amdgcn_readfirstlane(static_cast<int>(from >> 32));
     const int origin = high > 0x800 ? high - 0x800 : 0;
     const auto low = static_cast<std::uint32_t>(from);
-    const std::uint32_t record = __builtin_amdgcn_alignbit(static_cast<std::uint32_t>(from >> 32) - static_cast<std::uint32_t>(origin), low, 13);
+    const auto upper = static_cast<std::uint32_t>(from >> 32) - static_cast<std::uint32_t>(origin);
+    const std::uint32_t record = __builtin_amdgcn_alignbit(upper, low, 13);
     const std::uint64_t record_and_offset = record | static_cast<std::uint64_t>(low & 0x1fffu) << 32;
     const gfx942::Words4 buffer{0, static_cast<std::uint32_t>(origin) | 0x2000u << 16, ~0u, 0x00020000u};
     asm volatile("s_mov_b32 m0, %0\n\ts_nop 4\n\tbuffer_load_dwordx4 %1, %2, 0 idxen offen lds" ::"s"(target),

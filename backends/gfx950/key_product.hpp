@@ -1,7 +1,7 @@
 // S = Q K^T by block-scaled products: keys enter the matrix core as they lie in the cache, with their own scales.
 //
-// Keys are the rows of A (E2M1, or E4M3 of MXFP8), queries the columns of B (E4M3). Lane (m = lane % 16, g = lane / 16) of A holds
-// of an instruction's 128 dims, of key slot m:
+// Keys are the rows of A (E2M1, or E4M3 of MXFP8), queries the columns of B (E4M3). Lane (m = lane % 16, g = lane / 16) of A
+// holds of an instruction's 128 dims, of key slot m:
 //   E2M1   32 g .. 32 g + 31                              the 16 bytes of chunk g of the key's row, one load
 //   E4M3   16 g .. 16 g + 15 and 64 + 16 g .. 64 + 16 g + 15   chunks g and g + 4, two loads
 // Lane m + 16 b supplies the scale of block b of slot m: a byte of the tile's. Nothing is decoded, shifted or moved.

@@ -14,6 +14,7 @@
 #include "backends/gfx942/staging.hpp"
 #include "backends/gfx950/convert.hpp"
 #include "core/simt/key_stream.hpp"
+#include "core/simt/query.hpp"
 
 namespace fp4pa::gfx950 {
 
@@ -57,23 +58,15 @@ struct NativeQuery {
   /// Rounds one row from f32 in `scratch`: a lane takes four neighbouring dims, eight lanes a block of 32.
   FP4PA_FN static void store_row(E& exec, std::uint32_t scratch, std::uint32_t query, int row, float multiplier) {
     PerLane<float[4]> value;
-    PerLane<std::uint32_t> largest;
     exec.each_lane([&](Lane lane) {
-      largest[lane] = 0;
       FP4PA_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int dim = 4 * lane.id + i;
         value[lane][i] =
             dim < kConfig.head_dim ? exec.template load_shared<float>(lane, scratch + 4 * dim) * multiplier : 0.0f;
-        const std::uint32_t bits = core::magnitude_bits(value[lane][i]);
-        largest[lane] = bits > largest[lane] ? bits : largest[lane];
       }
     });
-    FP4PA_UNROLL
-    for (int bit = 1; bit < 8; bit *= 2) {
-      const PerLane<std::uint32_t> peer = exec.shuffle_xor(largest, bit);
-      exec.each_lane([&](Lane lane) { largest[lane] = peer[lane] > largest[lane] ? peer[lane] : largest[lane]; });
-    }
+    const PerLane<std::uint32_t> largest = core::largest_of_quads<8>(exec, value);
     exec.each_lane([&](Lane lane) {
       const int first = 4 * lane.id;
       if (first >= kConfig.head_dim) return;

@@ -100,18 +100,6 @@ FP4PA_FN std::uint32_t fma_f16(std::uint32_t a, std::uint32_t b, std::uint32_t c
 #endif
 }
 
-/// The larger of the halves as integers, which is the order of non-negative floats, with NaN above all.
-FP4PA_FN std::uint32_t max_halves(std::uint32_t a, std::uint32_t b) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  std::uint32_t out;
-  asm("max.u16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
-  return out;
-#else
-  const std::uint32_t low = (a & 0xffffu) > (b & 0xffffu) ? a & 0xffffu : b & 0xffffu;
-  const std::uint32_t high = (a >> 16) > (b >> 16) ? a >> 16 : b >> 16;
-  return low | high << 16;
-#endif
-}
 /// The lower halves of two words, or the upper ones.
 template <bool kUpper>
 FP4PA_FN std::uint32_t halves_of(std::uint32_t first, std::uint32_t second) {
@@ -138,7 +126,9 @@ FP4PA_FN std::uint32_t every_other_byte(std::uint32_t first, std::uint32_t secon
 #if defined(__CUDA_ARCH__)
   return __byte_perm(first, second, kOdd ? 0x7531 : 0x6420);
 #else
-  const auto two = [](std::uint32_t x) { return kOdd ? ((x >> 8) & 0xffu) | ((x >> 16) & 0xff00u) : (x & 0xffu) | ((x >> 8) & 0xff00u); };
+  const auto two = [](std::uint32_t x) {
+    return kOdd ? ((x >> 8) & 0xffu) | ((x >> 16) & 0xff00u) : (x & 0xffu) | ((x >> 8) & 0xff00u);
+  };
   return two(first) | two(second) << 16;
 #endif
 }

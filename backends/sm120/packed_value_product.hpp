@@ -25,6 +25,7 @@
 #include "backends/sm120/convert.hpp"
 #include "backends/sm80/value_product.hpp"
 #include "core/math.hpp"
+#include "core/simt/peers.hpp"
 
 namespace fp4pa::sm120 {
 
@@ -48,7 +49,7 @@ FP4PA_FN std::uint32_t round_term(std::uint32_t (&x)[4], std::uint32_t& largest,
   const std::uint32_t codes = f16_to_e4m3(sm80::multiply_f16(largest, kShrink));
   scales |= codes << (16 * half);
   largest = sm80::e4m3_to_f16(codes);
-  const std::uint32_t up = reciprocal_f16(max_halves(largest, kSmallest));
+  const std::uint32_t up = reciprocal_f16(sm80::max_halves(largest, kSmallest));
   std::uint32_t term = 0;
   FP4PA_UNROLL
   for (int p = 0; p < 4; ++p) {
@@ -167,21 +168,17 @@ struct PackedValueProduct {
         const auto& four = p[lane][2 * strip + o / 2][nt];
         w[o] = sm80::pack_f16(four[o % 2 * 2], four[o % 2 * 2 + 1]);
       }
-      largest[lane] = max_halves(max_halves(w[0], w[1]), max_halves(w[2], w[3]));
+      largest[lane] = sm80::max_halves(sm80::max_halves(w[0], w[1]), sm80::max_halves(w[2], w[3]));
     });
-    FP4PA_UNROLL
-    for (int bit = 4; bit < 32; bit *= 2) {
-      const auto peer = exec.shuffle_xor(largest, bit);
-      exec.each_lane([&](Lane lane) { largest[lane] = max_halves(largest[lane], peer[lane]); });
-    }
+    core::combine_peers<28>(exec, largest, sm80::max_halves);
     exec.each_lane([&](Lane lane) {
       // f16 exponent fields. Below 2^-5 a factor of 2^15 is the most there is, and it is enough: the terms of what is 2^-10
       // still have normal scales.
-      const std::uint32_t exponent = max_halves(largest[lane] & 0x7c00 * kOne, 10 * 0x400 * kOne);
+      const std::uint32_t exponent = sm80::max_halves(largest[lane] & 0x7c00 * kOne, 10 * 0x400 * kOne);
       const std::uint32_t factor = 40 * 0x400 * kOne - exponent;  // 2^(25 - field): [2^10, 2^11)
       FP4PA_UNROLL
       for (int o = 0; o < 4; ++o) weight[lane][o] = sm80::multiply_f16(weight[lane][o], factor);
-      // 2^(field - 25) as f32, times 2^-14 for what P comes raised by.
+      // 2^(field - 25) as f32, less the power of two that P comes raised by.
       constexpr std::uint32_t kBias = 127 - 25 - Shim::kProbabilityLog2;
       auto& unit = probability[lane][nt].unit;
       unit[0] = std::bit_cast<float>((((exponent >> 10) & 0x1f) + kBias) << 23);
@@ -203,13 +200,9 @@ struct PackedValueProduct {
         mine[2 * c] = halves_of<false>(w[c], w[c + 2]);
         mine[2 * c + 1] = halves_of<true>(w[c], w[c + 2]);
       }
-      group[lane] = max_halves(max_halves(mine[0], mine[1]), max_halves(mine[2], mine[3]));
+      group[lane] = sm80::max_halves(sm80::max_halves(mine[0], mine[1]), sm80::max_halves(mine[2], mine[3]));
     });
-    FP4PA_UNROLL
-    for (int bit = 1; bit < 4; bit *= 2) {
-      const auto peer = exec.shuffle_xor(group, bit);
-      exec.each_lane([&](Lane lane) { group[lane] = max_halves(group[lane], peer[lane]); });
-    }
+    core::combine_peers<3>(exec, group, sm80::max_halves);
 
     FP4PA_UNROLL
     for (int term = 0; term < 2 * kPairs; ++term) {

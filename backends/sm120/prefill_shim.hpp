@@ -71,20 +71,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     const int lower = row % 16 / 8;  // rows 8 to 15 of the tile
     FP4PA_UNROLL
     for (int term = 0; term < kTerms; ++term) {
-      PerLane<std::uint32_t> amax;
-      exec.each_lane([&](Lane lane) {
-        amax[lane] = 0;
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const std::uint32_t m = core::magnitude_bits(x[lane][i]);
-          amax[lane] = m > amax[lane] ? m : amax[lane];
-        }
-      });
-      FP4PA_UNROLL
-      for (int bit = 1; bit < 8; bit *= 2) {
-        const PerLane<std::uint32_t> peer = exec.shuffle_xor(amax, bit);
-        exec.each_lane([&](Lane lane) { amax[lane] = peer[lane] > amax[lane] ? peer[lane] : amax[lane]; });
-      }
+      const PerLane<std::uint32_t> amax = core::largest_of_quads<8>(exec, x);
       exec.each_lane([&](Lane lane) {
         const int step = lane.id / 8;
         const int quad = lane.id % 8;
@@ -206,16 +193,8 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   }
 };
 
-template <core::SimtConfig kShape, class Executor, bool kPrefill>
-struct ShimOf {
-  using Type = Shim<kShape, Executor>;
-};
-template <core::SimtConfig kShape, class Executor>
-struct ShimOf<kShape, Executor, true> {
-  using Type = PrefillShim<kShape, Executor>;
-};
 /// Which shim an instance is built on.
 template <core::SimtConfig kShape, class Executor>
-using ShimFor = typename ShimOf<kShape, Executor, kShape.decode_tiles>::Type;
+using ShimFor = std::conditional_t<kShape.decode_tiles, PrefillShim<kShape, Executor>, Shim<kShape, Executor>>;
 
 }  // namespace fp4pa::sm120

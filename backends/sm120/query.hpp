@@ -1,8 +1,8 @@
 // A query for keys that enter the matrix core as they lie in the cache.
 //
-// The instruction wants E4M3 (MXFP4 and MXFP8 keys) or E2M1 (NVFP4 keys) with a scale per group of dims. One such operand would be a
-// coarse query; but a sum of operands is as good as one wishes, for the price of one more instruction each, and nothing
-// of the keys is read or moved again. Each term is what the terms before it left over, with scales of its own:
+// The instruction wants E4M3 (MXFP4 and MXFP8 keys) or E2M1 (NVFP4 keys) with a scale per group of dims. One such operand
+// would be a coarse query; but a sum of operands is as good as one wishes, for the price of one more instruction each, and
+// nothing of the keys is read or moved again. Each term is what the terms before it left over, with scales of its own:
 //
 //   E4M3   four significant bits, and the sign of the rest is a fifth: two terms are a bf16 exactly, three an f16 (of elements
 //          within 2^-14 of their group's largest; below that the error is 2^-18 of that largest, or less)
@@ -110,20 +110,7 @@ FP4PA_FN void store_native_quads(E& exec, std::uint32_t query, int row, int base
   const int tile = row / 8;
   const int column = row % 8;
   for (int term = 0; term < Form::kTerms; ++term) {
-    typename E::template PerLane<std::uint32_t> amax;
-    exec.each_lane([&](Lane lane) {
-      amax[lane] = 0;
-      FP4PA_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const std::uint32_t m = core::magnitude_bits(x[lane][i]);
-        amax[lane] = m > amax[lane] ? m : amax[lane];
-      }
-    });
-    FP4PA_UNROLL
-    for (int bit = 1; bit < Form::kGroup / 4; bit *= 2) {
-      const auto peer = exec.shuffle_xor(amax, bit);
-      exec.each_lane([&](Lane lane) { amax[lane] = peer[lane] > amax[lane] ? peer[lane] : amax[lane]; });
-    }
+    const auto amax = core::largest_of_quads<Form::kGroup / 4>(exec, x);
     exec.each_lane([&](Lane lane) {
       const int dim = base + 4 * lane.id;
       if (dim >= head_dim) return;

@@ -104,15 +104,6 @@ struct Shim : sm80::Shim<kShape, Executor> {
     exec.each_lane([&](Lane lane) { registers[lane].load(exec, lane, query); });
   }
 
-  /// For the decoding product of the recent tier, whose few keys do not repay registers.
-  FP4PA_FN static void query_block(Exec& exec, Lane lane, std::uint32_t query, const QueryRegisters&, int block, int head_dim,
-                                   std::uint32_t (&out)[kConfig.row_tiles][4]) {
-    FP4PA_UNROLL
-    for (int tile = 0; tile < kConfig.row_tiles; ++tile) {
-      exec.load_shared_16(lane, Base::query_address(query, head_dim, tile, block, lane.id), out[tile]);
-    }
-  }
-
   template <KvKind kKind, class Stream, class Scores>
   FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query,
                                  const PerLane<QueryRegisters>& registers, int terms, Scores& scores) {

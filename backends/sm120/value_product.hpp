@@ -18,6 +18,7 @@
 #include "backends/sm120/convert.hpp"
 #include "backends/sm120/copies.hpp"
 #include "backends/sm80/value_product.hpp"
+#include "core/simt/peers.hpp"
 
 namespace fp4pa::sm120 {
 
@@ -123,20 +124,16 @@ struct NativeValueProduct {
     PerLane<std::uint32_t> largest;
     exec.each_lane([&](Lane lane) {
       const auto& w = weight[lane];
-      const std::uint32_t both = max_halves(max_halves(w[0], w[1]), max_halves(w[2], w[3]));
-      largest[lane] = max_halves(both, swap_halves(both));
+      const std::uint32_t both = sm80::max_halves(sm80::max_halves(w[0], w[1]), sm80::max_halves(w[2], w[3]));
+      largest[lane] = sm80::max_halves(both, swap_halves(both));
     });
-    FP4PA_UNROLL
-    for (int bit = 1; bit < 4; bit *= 2) {
-      const auto peer = exec.shuffle_xor(largest, bit);
-      exec.each_lane([&](Lane lane) { largest[lane] = max_halves(largest[lane], peer[lane]); });
-    }
+    core::combine_peers<3>(exec, largest, sm80::max_halves);
 
     exec.each_lane([&](Lane lane) {
       constexpr std::uint32_t kOne = 0x00010001u;
       // f16 exponent fields, in both halves. Below 2^-8 a factor of 2^15 is the most there is, and it is enough: the least
       // of an f16, 2^-24, becomes E4M3's.
-      const std::uint32_t exponent = max_halves(largest[lane] & 0x7c00 * kOne, 7 * 0x400 * kOne);
+      const std::uint32_t exponent = sm80::max_halves(largest[lane] & 0x7c00 * kOne, 7 * 0x400 * kOne);
       const std::uint32_t factor = 37 * 0x400 * kOne - exponent;  // 2^(22 - field): [128, 256)
       Probabilities& b = probability[lane][nt];
       std::uint32_t x[4];

@@ -236,4 +236,17 @@ FP4PA_FN float exp2_fast(float x) {
 #endif
 }
 
+/// The larger of the halves as integers, which is the order of non-negative floats, with NaN above all.
+FP4PA_FN std::uint32_t max_halves(std::uint32_t a, std::uint32_t b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  std::uint32_t out;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
+  return out;
+#else
+  const std::uint32_t low = (a & 0xffffu) > (b & 0xffffu) ? a & 0xffffu : b & 0xffffu;
+  const std::uint32_t high = (a >> 16) > (b >> 16) ? a >> 16 : b >> 16;
+  return low | high << 16;
+#endif
+}
+
 }  // namespace fp4pa::sm80

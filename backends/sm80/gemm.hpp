@@ -12,6 +12,10 @@
 //
 // Blocks that share a tile and divide K form a cluster; their sums meet in shared memory and are added in the order of K, so
 // that results do not depend on timing. Below sm_90 K is not divided.
+//
+//   gemm_fetch.hpp     W, its scales and X into the ring
+//   gemm_multiply.hpp  a stage of the ring multiplied
+//   gemm_results.hpp   sums across the cluster, and results to memory
 #pragma once
 
 #include <cstdint>
@@ -21,8 +25,7 @@
 #include "backends/sm80/exec.hpp"
 #include "backends/sm80/gemm_params.hpp"
 #include "backends/sm80/gemm_scale.hpp"
-#include "core/formats/scale_layout.hpp"
-#include "core/paging/plain_row.hpp"
+#include "cuda/dependency.cuh"
 #include "fp4pa/types.hpp"
 
 namespace fp4pa::sm80 {
@@ -56,7 +59,7 @@ class GemmBlock {
     for (int s = 0; s < kRing - 1; ++s) {
       if (first + s < last) fetch_weight(walk, first + s, s * kStageBytes);
     }
-    wait_for_previous_kernel();
+    cuda::wait_for_previous();
 #pragma unroll 1
     for (int s = 0; s < kRing - 1; ++s) {
       if (first + s < last) fetch_x(walk, first + s, s * kStageBytes);
@@ -127,12 +130,6 @@ class GemmBlock {
     }
   }
 
-  __device__ __forceinline__ static void wait_for_previous_kernel() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-  }
-
   __device__ __forceinline__ static std::uint32_t code_offset(int row, int chunk) {
     return static_cast<std::uint32_t>(row * kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
   }
@@ -141,18 +138,6 @@ class GemmBlock {
   }
   __device__ __forceinline__ static std::uint32_t scale_offset(int row) {
     return static_cast<std::uint32_t>(kCodes + kX + row * gemm_scale_pitch(kNvfp4));
-  }
-
-  /// `bytes` of kBytes, and zeros. Nothing is read when there are none.
-  template <int kBytes>
-  __device__ __forceinline__ void copy(std::uint32_t to, const void* from, int bytes) const {
-    if constexpr (kBytes == 16) {
-      // What follows in a row is the next stage's.
-      asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(base_ + to), "l"(from), "r"(bytes) : "memory");
-    } else {
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(base_ + to), "l"(from), "n"(kBytes), "r"(bytes)
-                   : "memory");
-    }
   }
 
   using Bytes = std::conditional_t<kTight, std::int32_t, std::int64_t>;  // a row of codes has less than 2^30
@@ -168,105 +153,19 @@ class GemmBlock {
     std::int32_t before;       // bytes of a linear scale row's first word that are its neighbour's
   };
 
-  __device__ __forceinline__ Walk walk_from(int stage) const {
-    Walk w;
-    w.code_bytes = static_cast<Bytes>(p_.row_bytes) - Bytes{stage} * kCodeBytes - thread_ % 4 * 16;
-    w.codes = codes_ + std::int64_t{first_row_ + thread_ / 4 + 1} * p_.row_bytes - w.code_bytes;
-    w.rows_left = p_.n - first_row_ - thread_ / 4;
-    const int row = first_row_ + thread_;
-    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
-    w.before = blocked ? 0 : misalignment(row);
-    const int first = stage * kScaleBytes - w.before;
-    w.scales_left = row < p_.n ? p_.groups - first : 0;
-    w.scales = scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(row, first, p_.groups))
-                                  : std::int64_t{row} * p_.groups + first);
-    const int column = stage * kGemmStage + thread_ % 16 * 8;
-    w.columns_left = p_.x_cols - column;
-    w.x = p_.x + (batch_ * p_.m + first_x_ + thread_ / 16) * p_.x_row + column;
-    return w;
-  }
-
-  /// A thread's chunks of W: one of four in a row, of every kRowsApart-th row; then the scales of a row. Codes past K multiply
-  /// zeros of X, so that it does not matter what they are.
-  __device__ __forceinline__ void fetch_weight(Walk& w, int stage, std::uint32_t ring) const {
-    constexpr int kRowsApart = kThreads / 4;
-    const auto thread = own_thread();
-    const int row = static_cast<int>(thread / 4);
-    const int chunk = static_cast<int>(thread % 4);
-    const int scale_row = static_cast<int>(thread);
-    const std::uint32_t to = ring + code_offset(row, chunk);
-    if constexpr (kTight) {
-      w.code_bytes = static_cast<Bytes>(p_.row_bytes) - stage * kCodeBytes - chunk * 16;
-      w.rows_left = p_.n - first_row_ - row;
-      w.scales_left = first_row_ + scale_row < p_.n ? p_.groups + w.before - stage * kScaleBytes : 0;
-    }
-    if (!kNvfp4 || p_.row_bytes % 16 == 0) {
-      const int bytes = w.code_bytes > 0 ? 16 : 0;
-#pragma unroll
-      for (int i = 0; i < kRows / kRowsApart; ++i) {
-        copy<16>(to + i * kRowsApart * kCodeBytes, w.codes + i * kRowsApart * p_.row_bytes, i * kRowsApart < w.rows_left ? bytes : 0);
-      }
-    } else {
-      // NVFP4 rows that end in half a chunk, so that every second one starts with one.
-#pragma unroll 1
-      for (int i = 0; i < 2 * kRows / kRowsApart; ++i) {
-        const int below = i / 2 * kRowsApart;
-        const int half = 8 * (i % 2);
-        const bool there = below < w.rows_left && w.code_bytes > half;
-        copy<8>(to + below * kCodeBytes + half, w.codes + below * p_.row_bytes + half, there ? 8 : 0);
-      }
-    }
-    w.codes += kCodeBytes;
-    w.code_bytes -= kCodeBytes;
-
-    // Zeros past the last scale. A linear row that starts between words brings its neighbours' bytes along, to be shifted out
-    // by scale_word.
-    const int step = p_.scale_layout == ScaleLayout::kBlocked ? 512 : 4;
-    const std::uint32_t scales = ring + scale_offset(scale_row);
-#pragma unroll
-    for (int word = 0; word < kScaleBytes / 4; ++word) {
-      copy_scales(scales + 4 * word, w.scales + word * step, w.scales_left - 4 * word);
-    }
-    if (w.before != 0) copy_scales(scales + kScaleBytes, w.scales + kScaleBytes, w.scales_left - kScaleBytes);
-    w.scales += kScaleBytes / 4 * step;
-    w.scales_left -= kScaleBytes;
-  }
-
-  /// Up to four scales. A row's last one to three are read one by one: they may end the memory, within a word.
-  __device__ __forceinline__ void copy_scales(std::uint32_t to, const std::uint8_t* from, int left) const {
-    if (left <= 0 || left >= 4) return copy<4>(to, from, left > 0 ? 4 : 0);
-    std::uint32_t word = 0;
-    for (int i = 0; i < left; ++i) word |= scale_byte(from + i) << (8 * i);
-    exec_.store_shared(lane_, to, word);
-  }
-
-  __device__ __forceinline__ static std::uint32_t scale_byte(const std::uint8_t* from) {
-    if constexpr (!kTight) return *from;
-    // From the address that cp.async takes: for a load of its own the compiler walks along K with a second pointer.
-    std::uint32_t byte;
-    asm volatile("ld.global.u8 %0, [%1];" : "=r"(byte) : "l"(from));
-    return byte;
-  }
-
-  __device__ __forceinline__ void fetch_x(Walk& w, int stage, std::uint32_t ring) const {
-    constexpr int kRowsApart = kThreads / 16;
-    const auto thread = own_thread();
-    const int row = static_cast<int>(thread / 16);
-    const int chunk = static_cast<int>(thread % 16);
-    const std::uint32_t to = ring + x_offset(row, chunk);
-    if constexpr (kTight) w.columns_left = p_.x_cols - stage * kGemmStage - chunk * 8;
-    const int left = w.columns_left > 0 ? p_.m - first_x_ - row : 0;
-#pragma unroll
-    for (int i = 0; i < kXTiles * 8 / kRowsApart; ++i) {
-      copy<16>(to + i * kRowsApart * kGemmStage * 2, w.x + i * kRowsApart * p_.x_row, i * kRowsApart < left ? 16 : 0);
-    }
-    w.x += kGemmStage;
-    w.columns_left -= kGemmStage;
-  }
+  // gemm_fetch.hpp
+  __device__ __forceinline__ Walk walk_from(int stage) const;
+  template <int kBytes>
+  __device__ __forceinline__ void copy(std::uint32_t to, const void* from, int bytes) const;
+  __device__ __forceinline__ void fetch_weight(Walk& w, int stage, std::uint32_t ring) const;
+  __device__ __forceinline__ void copy_scales(std::uint32_t to, const std::uint8_t* from, int left) const;
+  __device__ __forceinline__ static std::uint32_t scale_byte(const std::uint8_t* from);
+  __device__ __forceinline__ void fetch_x(Walk& w, int stage, std::uint32_t ring) const;
 
   /// Bytes between a word's start and that of a row's linear scales.
   __device__ __forceinline__ int misalignment(int row) const {
-    return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) + static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
+    const auto before = static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups);
+    return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) + before) & 3u);
   }
 
   __device__ __forceinline__ int row_shift(int row) const {
@@ -282,220 +181,18 @@ class GemmBlock {
     return __funnelshift_r(low, high, shift);
   }
 
-  __device__ __forceinline__ void multiply_stage(std::uint32_t ring) {
-    if constexpr (kNvfp4) {
-      multiply<false>(ring);
-    } else if constexpr (kAlwaysSums) {
-      multiply<true>(ring);
-    } else {
-      // Every row of the warp is some lane's: one look at all scales of the stage.
-      const int row = exec_.warp() * 32 + lane_.id;
-      const bool outside = outside_f16(scale_word(ring, row, 0, row_shift(row)));
-      if (__any_sync(0xffffffffu, outside)) {
-        multiply<true>(ring);
-      } else {
-        multiply<false>(ring);
-      }
-    }
-  }
-
-  /// @tparam kScaleSums  E8M0 scales multiply sums instead of codes
+  // gemm_multiply.hpp
+  __device__ __forceinline__ void multiply_stage(std::uint32_t ring);
   template <bool kScaleSums>
-  __device__ __forceinline__ void multiply(std::uint32_t ring) {
-    const int g = lane_.id / 4;
-    const int t = lane_.id % 4;
-    const int warp_row = exec_.warp() * 32;
-    // Chunks of a row differ in the bits that the swizzle turns over, and only there: one exclusive or per chunk.
-    const std::uint32_t codes = ring + code_offset(warp_row + lane_.id, 0);
-    const std::uint32_t columns = ring + x_offset(g, t);
-    const int shift = row_shift(warp_row + g);  // of its rows 8, 16 and 24 further too
-    // MXFP4's scales one by one where they are needed, if registers are few; else those of the stage at once.
-    constexpr bool kOneByOne = !kNvfp4 && !kAlwaysSums && (kTight || kScaleSums);
-    const std::uint32_t first_scale = ring + scale_offset(warp_row + g) + shift / 8;
-    const auto one_scale = [&](int o, int chunk) -> std::uint32_t {
-      return exec_.template load_shared<std::uint8_t>(lane_, first_scale + 8 * o * gemm_scale_pitch(kNvfp4) + chunk);
-    };
-    std::uint32_t scale[4][2];  // of rows g + 8 o: for sums as they are, else f16 of chunks 0 2 and 1 3
-    if constexpr (!kOneByOne) {
-#pragma unroll
-      for (int o = 0; o < 4; ++o) load_scales<kScaleSums>(ring, warp_row + 8 * o + g, shift, t, scale[o]);
-    }
-    // Registers: unrolled only where the sums leave some.
-#pragma unroll(kTight || (kScaleSums && !kAlwaysSums) ? 1 : 4)
-    for (int chunk = 0; chunk < 4; ++chunk) {
-      WarpExec::PerLane<std::uint32_t[4]> words;
-      exec_.template load_matrix<false>(
-          [&](WarpExec::Lane) { return codes ^ static_cast<std::uint32_t>(16 * chunk); },
-          [&](WarpExec::Lane lane) -> auto& { return words[lane]; });
-      std::uint32_t pair[4][4];
-#pragma unroll
-      for (int o = 0; o < 4; ++o) {
-        e2m1_to_f16(words.value[o], pair[o]);
-        if constexpr (!kScaleSums) {
-          const std::uint32_t factor =
-              kOneByOne ? one_scale(o, chunk) * (0x10001u << 10) - kE8m0Zero
-                        : __byte_perm(chunk % 2 == 0 ? scale[o][0] : scale[o][1], 0, chunk < 2 ? 0x1010 : 0x3232);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) pair[o][i] = multiply_f16(pair[o][i], factor);
-        }
-      }
-      float sf[4];
-      if constexpr (kScaleSums) {
-#pragma unroll
-        for (int o = 0; o < 4; ++o) sf[o] = kOneByOne ? e8m0_exact(one_scale(o, chunk), 0) : e8m0_exact(scale[o][0], chunk);
-      }
-      // Instructions on the same sums stand as far apart as registers allow.
-      constexpr int kPairOf = kXTiles == 1 || (kScaleSums && kTight) ? 1 : 2;
-      const auto add_products = [&](int from, int to) {
-#pragma unroll
-        for (int first = from; first < to; first += kPairOf) {
-          std::uint32_t x[kPairOf][4];
-          float part[2][kPairOf][4];
-#pragma unroll
-          for (int nt = 0; nt < kPairOf; ++nt) {
-            load_x((columns ^ static_cast<std::uint32_t>(64 * chunk)) + (first + nt) * 8 * kGemmStage * 2, x[nt]);
-#pragma unroll
-            for (int i = 0; i < 8; ++i) part[i / 4][nt][i % 4] = 0.0f;
-          }
-#pragma unroll
-          for (int i = 0; i < 4 * kPairOf; ++i) {
-            const int step = i / (2 * kPairOf);
-            const int nt = i / 2 % kPairOf;
-            const int half = i % 2;
-            float(&sum)[4] = kScaleSums ? part[half][nt] : sums_[half][first + nt];
-            const std::uint32_t a[4] = {pair[2 * half][2 * step], pair[2 * half + 1][2 * step], pair[2 * half][2 * step + 1],
-                                        pair[2 * half + 1][2 * step + 1]};
-            const std::uint32_t b[2] = {x[nt][2 * step], x[nt][2 * step + 1]};
-            MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
-          }
-          if constexpr (kScaleSums) {
-#pragma unroll
-            for (int i = 0; i < 8 * kPairOf; ++i) {
-              const int half = i / (4 * kPairOf);
-              const int nt = i / 4 % kPairOf;
-              const int v = i % 4;
-              // Where both ways meet, 2^11 takes codes decoded at 2^-14 to the other's unit.
-              const float p = kAlwaysSums ? part[half][nt][v] : part[half][nt][v] * 2048.0f;
-              sums_[half][first + nt][v] = fmaf(sf[2 * half + v / 2], p, sums_[half][first + nt][v]);
-            }
-          }
-        }
-      };
-      if constexpr (kTight) {
-        // X may end with the first half. The branch also keeps loads of the second half from being issued ahead of all products,
-        // for which the registers do not suffice.
-        add_products(0, kXTiles / 2);
-        if (p_.m - first_x_ > kXTiles / 2 * 8) add_products(kXTiles / 2, kXTiles);
-      } else {
-        add_products(0, kXTiles);
-      }
-    }
-  }
-
-  /// A row's scales of a stage, as a lane uses them: its eight codes of each of the four chunks have one scale.
+  __device__ __forceinline__ void multiply(std::uint32_t ring);
   template <bool kScaleSums>
-  __device__ __forceinline__ void load_scales(std::uint32_t ring, int row, int shift, int t, std::uint32_t (&out)[2]) const {
-    if constexpr (kNvfp4) {
-      // Two scales a chunk: lanes 0 and 1 of a row take the first, 2 and 3 the second.
-      const std::uint32_t mine = __byte_perm(scale_word(ring, row, 0, shift), scale_word(ring, row, 1, shift), t < 2 ? 0x6240 : 0x7351);
-      const std::uint32_t four = mine & 0x7f7f7f7fu;
-      out[0] = e4m3_to_f16(four);
-      out[1] = e4m3_to_f16(four >> 16);
-    } else if constexpr (kScaleSums) {
-      out[0] = scale_word(ring, row, 0, shift);
-      out[1] = 0;
-    } else {
-      const std::uint32_t four = scale_word(ring, row, 0, shift);
-      out[0] = ((four & 0x00ff00ffu) << 10) - kE8m0Zero;
-      out[1] = (((four >> 8) & 0x00ff00ffu) << 10) - kE8m0Zero;
-    }
-  }
+  __device__ __forceinline__ void load_scales(std::uint32_t ring, int row, int shift, int t, std::uint32_t (&out)[2]) const;
+  __device__ __forceinline__ void load_x(std::uint32_t at, std::uint32_t (&x)[4]) const;
 
-  /// A lane's eight columns of a row of X, paired.
-  __device__ __forceinline__ void load_x(std::uint32_t at, std::uint32_t (&x)[4]) const {
-    std::uint32_t w[4];
-    exec_.load_shared_16(lane_, at, w);
-    if constexpr (kPaired) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] = w[i];
-    } else {
-      x[0] = __byte_perm(w[0], w[2], 0x5410);
-      x[1] = __byte_perm(w[0], w[2], 0x7632);
-      x[2] = __byte_perm(w[1], w[3], 0x5410);
-      x[3] = __byte_perm(w[1], w[3], 0x7632);
-    }
-  }
-
-  /// Sums to shared memory, across the cluster, and out.
-  __device__ __forceinline__ void finish() const {
-    exec_.template copy_wait<0>();
-    __syncthreads();
-    auto* const mine = reinterpret_cast<float*>(shared_);
-    const int thread = last_thread();
-    const auto batch = last_batch();
-    const int lane = kTight ? thread % 32 : lane_.id;
-    const int warp = kTight ? thread / 32 : exec_.warp();
-    const int g = lane / 4;
-    const int t = lane % 4;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int nt = 0; nt < kXTiles; ++nt) {
-#pragma unroll
-        for (int v = 0; v < 4; ++v) {
-          const int row = warp * 32 + 16 * half + g + 8 * (v / 2);
-          mine[(nt * 8 + 2 * t + v % 2) * kSumPitch + row] = sums_[half][nt][v];
-        }
-      }
-    }
-    cluster_barrier();
-    const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch] : p_.w_global;
-    const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch] : 1.0f;
-    const int row = first_row_ + thread;
-    float bias = 0.0f;
-    if (p_.bias != nullptr && row < p_.n) {
-      core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, row), p_.bias_dtype, 1, &bias);
-    }
-    // A thread per row of W, the cluster's blocks taking turns at the rows of X.
-    for (int i = rank_; i < 8 * kXTiles && first_x_ + i < p_.m; i += p_.splits) {
-      float part[kGemmMaxSplits];  // all on their way before the first is needed
-#pragma unroll
-      for (int r = 0; r < kGemmMaxSplits; ++r) part[r] = r < p_.splits ? sum_of(r, i * kSumPitch + thread) : 0.0f;
-      float sum = part[0];
-#pragma unroll
-      for (int r = 1; r < kGemmMaxSplits; ++r) sum += part[r];
-      if (row >= p_.n) continue;
-      const std::int64_t x_row = std::int64_t{batch} * p_.m + first_x_ + i;
-      const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
-      const float value = sum * kUnit * inverse * w_global * x_global + bias;
-      core::store_plain_row(&value, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, x_row * p_.n + row));
-    }
-    if (p_.splits > 1) cluster_barrier();  // nobody leaves while its sums are being read
-  }
-
-  __device__ __forceinline__ void cluster_barrier() const {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (p_.splits > 1) {
-      asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
-      return;
-    }
-#endif
-    __syncthreads();
-  }
-
-  /// Float `index` of the sums of the cluster's block r.
-  __device__ __forceinline__ float sum_of(int r, int index) const {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (p_.splits > 1) {
-      std::uint32_t there;
-      float value;
-      asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(base_ + 4u * static_cast<std::uint32_t>(index)), "r"(r));
-      asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there) : "memory");
-      return value;
-    }
-#endif
-    return reinterpret_cast<const float*>(shared_)[index];
-  }
+  // gemm_results.hpp
+  __device__ __forceinline__ void finish() const;
+  __device__ __forceinline__ void cluster_barrier() const;
+  __device__ __forceinline__ float sum_of(int r, int index) const;
 
   const GemmParams& p_;
   WarpExec exec_;
@@ -512,3 +209,7 @@ class GemmBlock {
 };
 
 }  // namespace fp4pa::sm80
+
+#include "backends/sm80/gemm_fetch.hpp"
+#include "backends/sm80/gemm_multiply.hpp"
+#include "backends/sm80/gemm_results.hpp"

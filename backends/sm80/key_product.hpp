@@ -214,7 +214,9 @@ struct KeyProduct {
   template <class F>
   FP4PA_FN static void for_each_sum(F&& f) {
     FP4PA_UNROLL
-    for (int i = 0; i < kSides * 2 * kRowTiles * 4; ++i) f(i / (8 * kRowTiles), i / (4 * kRowTiles) % 2, i / 4 % kRowTiles, i % 4);
+    for (int i = 0; i < kSides * 2 * kRowTiles * 4; ++i) {
+      f(i / (8 * kRowTiles), i / (4 * kRowTiles) % 2, i / 4 % kRowTiles, i % 4);
+    }
   }
   FP4PA_FN static void clear(E& exec, PerLane<float[kSides][2][kRowTiles][4]>& sums) {
     exec.each_lane([&](Lane lane) {

@@ -64,19 +64,14 @@ struct PrefillShim {
 
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
                                        int head_dim, float multiplier, int terms) {
-    exec.each_lane([&](Lane lane) {
-      for (int i = lane.id; i < head_dim / 2; i += Exec::kLanes) {
-        const int dim = pair_first_dim(kind, i);
-        const auto element = [&](int d) { return exec.template load_shared<float>(lane, scratch + 4 * d) * multiplier; };
-        store_query_pair(exec, lane, kind, query, row, dim, element(dim), element(dim + pair_distance(kind)), terms);
-      }
+    each_pair_of_row(exec, kind, scratch, head_dim, multiplier, [&](Lane lane, int dim, float low, float high) {
+      store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }
   static constexpr bool kStoresQuads = true;
   FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int,
                                          const PerLane<float[4]>& quad, int terms) {
-    each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
-      if (kConfig.head_dim % (4 * Exec::kLanes) != 0 && dim >= kConfig.head_dim) return;  // lanes without a quad
+    each_pair_of_quads<kConfig.head_dim>(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
       store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }
@@ -85,12 +80,7 @@ struct PrefillShim {
     const int p = pair_distance(kind) == 4 ? dim % 4 : dim % 8 / 2;  // register pair of a chunk of 8 dims
     const int in_register = row % 16 / 8 + 2 * (dim / 8 % 2);
     const std::uint32_t at = query_address(query, row / 16, dim / 16, row % 8 * 4 + p) + 4 * in_register;
-    const bool bf16 = decodes_to_bf16(kind);
-    const std::uint32_t word = bf16 ? pack_bf16(low, high) : pack_f16(low, high);
-    exec.template store_shared<std::uint32_t>(lane, at, word);
-    if (terms == 1) return;
-    const std::uint32_t rest = bf16 ? pack_bf16_rest(low, high, word) : pack_f16_rest(low, high, word);
-    exec.template store_shared<std::uint32_t>(lane, at + kTermBytes, rest);
+    store_pair(exec, lane, decodes_to_bf16(kind), low, high, terms, [&](int term) { return at + term * kTermBytes; });
   }
   FP4PA_FN static void load_query_registers(Exec&, std::uint32_t, int, PerLane<QueryRegisters>&) {}
 
@@ -100,7 +90,8 @@ struct PrefillShim {
     // Values as well, so that one barrier serves both; the last tile's are read by nobody after the stream's wait.
     const core::TileLayout layout = stream.layout();
     if constexpr (needs_decoding(kKind)) {
-      decode<kKind>(exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch}, key_operands(stream));
+      decode<kKind>(exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch},
+                    key_operands(stream));
     }
     if constexpr (needs_decoding(kValueKind)) {
       decode<kValueKind>(exec, stream.tile_offset() + layout.v_codes,
@@ -189,7 +180,8 @@ struct PrefillShim {
         for (int half = 0; half < 2; ++half) {
           FP4PA_UNROLL
           for (int tile = 0; tile < kRowTiles; ++tile) {
-            multiply<Operand>(exec, q, tile, words, half, [&](Lane lane) -> auto& { return scores[lane][2 * pair + half][tile]; });
+            multiply<Operand>(exec, q, tile, words, half,
+                              [&](Lane lane) -> auto& { return scores[lane][2 * pair + half][tile]; });
           }
         }
       }
@@ -227,7 +219,8 @@ struct PrefillShim {
         for (int half = 0; half < 2; ++half) {
           FP4PA_UNROLL
           for (int tile = 0; tile < kRowTiles; ++tile) {
-            multiply<Operand>(exec, weight, tile, words, half, [&](Lane lane) -> auto& { return output[lane][2 * pair + half][tile]; });
+            multiply<Operand>(exec, weight, tile, words, half,
+                              [&](Lane lane) -> auto& { return output[lane][2 * pair + half][tile]; });
           }
         }
       }

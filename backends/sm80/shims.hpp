@@ -8,18 +8,7 @@
 
 namespace fp4pa::sm80 {
 
-namespace internal {
-template <core::SimtConfig kConfig, class Exec, bool kDecodeTiles>
-struct ShimOf {
-  using Type = Shim<kConfig, Exec>;
-};
 template <core::SimtConfig kConfig, class Exec>
-struct ShimOf<kConfig, Exec, true> {
-  using Type = PrefillShim<kConfig, Exec>;
-};
-}  // namespace internal
-
-template <core::SimtConfig kConfig, class Exec>
-using ShimFor = typename internal::ShimOf<kConfig, Exec, kConfig.decode_tiles>::Type;
+using ShimFor = std::conditional_t<kConfig.decode_tiles, PrefillShim<kConfig, Exec>, Shim<kConfig, Exec>>;
 
 }  // namespace fp4pa::sm80

@@ -6,7 +6,7 @@
 // accumulators with tokens along the rows; rounded to 16 bits, one movmatrix per eight tokens makes B of it.
 //
 //   E8M0 along head_dim         f16; the scale of a block of 32 dims is multiplied into P, relative to the output's unit. Scales
-//                               far apart are left to f32, see within_window
+//                               far apart are left to f32, see scale_window.hpp
 //   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (scale_form.hpp)
 //   E2M1, scales along tokens   f16; the f32 sum of 16 tokens is multiplied by the scale of its column
 //   E4M3, f16, bf16             as they are
@@ -15,21 +15,11 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "backends/sm80/key_product.hpp"
+#include "backends/sm80/scale_window.hpp"
 
 namespace fp4pa::sm80 {
-
-inline constexpr int kProbabilityLog2 = 12;
-inline constexpr float kHeadroomLog2 = 3.0f;
-
-/// Values whose block scales are multiplied into P.
-[[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
-  return scales_blocks(kind) || kind == KvKind::kPerToken;
-}
-/// What values decoded to f16 are multiplied by, as a power of two.
-[[nodiscard]] FP4PA_FN constexpr int decoded_f16_log2(KvKind kind) { return core::is_fp4(kind) ? kE2m1F16Log2 : 0; }
 
 /// Dim, within 32, of accumulator v of dim tile m, for values with `order` elements in 16 bits (0: nothing there yet).
 [[nodiscard]] FP4PA_FN constexpr int value_output_dim(int order, int m, int lane, int v) {
@@ -50,15 +40,16 @@ struct ValueProduct {
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
   static constexpr int kStrips = kConfig.tile_keys / 32;
+  using Window = ScaleWindow<Shim>;
 
   template <KvKind kKind, class Backend, class Stream, class Scores>
   FP4PA_FN static void multiply(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                 typename Backend::Output& output) {
     if constexpr (scales_probability(kKind)) {
-      if (!within_window<kKind>(exec, stream, output)) {
+      if (!Window::template holds<kKind>(exec, stream, output)) {
         backend.adopt_order(output, core::per_halfword(kKind));
-        move_window<kKind>(exec, backend, stream, output);
-        add_outside<kKind>(exec, backend, stream, p, output);
+        Window::template move<kKind>(exec, backend, stream, output);
+        Window::template add_outside<kKind>(exec, backend, stream, p, output);
       }
     } else {
       backend.set_unit(output, unit<kKind>(stream), kUnitLog2<kKind>);
@@ -84,176 +75,6 @@ struct ValueProduct {
   template <KvKind kKind, class Stream>
   [[nodiscard]] FP4PA_FN static float unit(const Stream& stream) {
     return kKind == KvKind::kBf16 ? 1.0f : stream.v_global();
-  }
-
-  // E8M0 scales. With `top` the byte of the largest scale that the output's unit is made for, P * 2^12 is multiplied by
-  // 2^(byte - top) in f16: at most 2^15, and the factor is a normal number for the kWindow binades below. What lies outside of
-  // the window is added in f32, one product at a time, and its factors are set to 0 for the matrix instructions: rare, and
-  // exact. Byte 0, 2^-127, counts as 0 everywhere.
-
-  static constexpr int kWindow = 14;
-  static constexpr int kRoom = 3;  // of a new window, for larger scales in later tiles
-  /// The output's unit is 2^(top - kUnitOfTop).
-  template <KvKind kKind>
-  static constexpr int kUnitOfTop = 127 + kProbabilityLog2 + decoded_f16_log2(kKind);
-  template <KvKind kKind>
-  [[nodiscard]] FP4PA_FN static int top_of(int unit_log2) {
-    return unit_log2 + kUnitOfTop<kKind>;
-  }
-
-  template <KvKind kKind, class Stream, class Output>
-  [[nodiscard]] FP4PA_FN static bool within_window(E& exec, const Stream& stream, const Output& output) {
-    const int top = top_of<kKind>(output.unit_log2);
-    // Halves of 16 bits: a difference below zero shows in the half's sign. A borrow comes only from such a half.
-    const std::uint32_t high = static_cast<std::uint32_t>(top) * 0x00010001u;
-    const std::uint32_t low = static_cast<std::uint32_t>(top - kWindow) * 0x00010001u;
-    const bool outside = exec.any([&](Lane lane) {
-      std::uint32_t signs = 0;
-      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
-        const std::uint32_t even = word & 0x00ff00ffu;
-        const std::uint32_t odd = (word >> 8) & 0x00ff00ffu;
-        // Bytes that are no scales count for nothing.
-        signs |= ((high - even) | (even - low)) & (bytes >= 3 ? 0xffffffffu : 0xffffu);
-        signs |= ((high - odd) | (odd - low)) & (bytes >= 4 ? 0xffffffffu : bytes >= 2 ? 0xffffu : 0u);
-      });
-      return (signs & 0x80008000u) != 0;
-    });
-    return !outside && output.unit == 1.0f && top < 255;
-  }
-
-  [[nodiscard]] FP4PA_FN static bool is_inside(int byte, int top) { return byte <= top && byte >= top - kWindow && byte != 0; }
-
-  /// Moves the window to the tile's largest scales where they are outside of it, and takes the others out of the tile.
-  template <KvKind kKind, class Backend, class Stream>
-  FP4PA_FN static void move_window(E& exec, const Backend& backend, const Stream& stream, typename Backend::Output& output) {
-    PerLane<std::uint32_t> mine;
-    exec.each_lane([&](Lane lane) {
-      mine[lane] = 0;
-      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const std::uint32_t byte = byte_of(word, i);
-          if (i < bytes && byte != 255 && byte > mine[lane]) mine[lane] = byte;
-        }
-      });
-    });
-    const int largest = static_cast<int>(exec.reduce_max(mine));
-    const int now = top_of<kKind>(output.unit_log2);
-    if (output.unit != 1.0f || now > 254 || now <= kWindow || (largest != 0 && (largest > now || largest < now - kWindow))) {
-      int top = largest + kRoom;
-      top = top > 254 ? 254 : top <= kWindow ? kWindow + 1 : top;
-      // Down only as far as what is there stays finite.
-      if (output.unit != 1.0f || top - kUnitOfTop<kKind> >= output.unit_floor) {
-        backend.set_unit(output, 1.0f, top - kUnitOfTop<kKind>);
-      }
-    }
-    const int top = top_of<kKind>(output.unit_log2);
-    stream.team_barrier();
-    exec.each_lane([&](Lane lane) {
-      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int key, int first, int bytes) {
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          if (i >= bytes) continue;
-          const int byte = static_cast<int>(byte_of(word, i));
-          const int at = OperandScales::value_offset(kKind, stream.head_dim(), key / 32, first + i, key % 8 / 2) +
-                         key / 8 % 4 * 4 + key % 2 * 2;
-          exec.template store_shared<std::uint16_t>(lane, stream.tile_offset() + stream.layout().v_scales + at,
-                                                    static_cast<std::uint16_t>(is_inside(byte, top) ? byte : top - kWindow - 1));
-        }
-      });
-    });
-    stream.team_barrier();
-  }
-
-  /// What the window leaves out, NaN included. P goes through the warp's scratch, key by key.
-  template <KvKind kKind, class Backend, class Stream, class Scores>
-  FP4PA_FN static void add_outside(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
-                                   typename Backend::Output& output) {
-    const core::TileLayout layout = stream.layout();
-    const std::uint32_t scratch = backend.scratch_offset();
-    const int top = top_of<kKind>(output.unit_log2);
-    const int count = OperandScales::count(kKind, stream.head_dim());
-    const bool any = exec.any([&](Lane lane) {
-      bool mine = false;
-      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int byte = static_cast<int>(byte_of(word, i));
-          mine = mine || (i < bytes && byte != 0 && (byte == 255 || !is_inside(byte, top)));
-        }
-      });
-      return mine;
-    });
-    if (!any) return;  // keys that do not exist, and no others
-    FP4PA_UNROLL
-    for (int i = 0; i < kStrips * kRowTiles; ++i) {
-      const int strip = i / kRowTiles;
-      const int nt = i % kRowTiles;
-      exec.warp_barrier();
-      exec.each_lane([&](Lane lane) {
-        FP4PA_UNROLL
-        for (int j = 0; j < 8; ++j) {
-          const int key = 16 * (j / 4) + lane.id / 4 + j % 4 / 2 * 8;
-          exec.template store_shared<float>(lane, scratch + 4 * (8 * key + lane.id % 4 * 2 + j % 2),
-                                            p[lane][2 * strip + j / 4][nt][j % 4]);
-        }
-      });
-      exec.warp_barrier();
-      FP4PA_NO_UNROLL
-      for (int k = 0; k < 32; ++k) {
-        const int key = strip * 32 + k;
-        FP4PA_UNROLL
-        for (int block = 0; block < kBlocks; ++block) {
-          if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
-          exec.each_lane([&](Lane lane) {
-            const int index = count == 1 ? 0 : block;
-            const int byte = exec.template load_shared<std::uint8_t>(
-                lane, stream.tile_offset() + layout.v_scales + OperandScales::raw_offset(kKind, stream.head_dim(), key) + index);
-            if (byte == 0 || (byte != 255 && is_inside(byte, top))) return;
-            const int log2 = byte - 127 - output.unit_log2 - kProbabilityLog2 - decoded_f16_log2(kKind);
-            const float scale = byte == 255 ? std::numeric_limits<float>::quiet_NaN() : log2 < -126 ? 0.0f : core::exp2_exact(log2);
-            const std::uint32_t row = row_offset(stream.tile_offset() + layout.v_codes, key, layout.v_chunks);
-            std::uint32_t values[4];  // of this lane's dims of the block, in the lower halves
-            if constexpr (core::is_e4m3(kKind)) {
-              FP4PA_UNROLL
-              for (int m = 0; m < 2; ++m) {
-                const auto codes = exec.template load_shared<std::uint16_t>(lane, chunk_offset(row, 2 * block + m) + lane.id / 4 * 2);
-                values[2 * m] = e4m3_to_f16(codes);
-                values[2 * m + 1] = values[2 * m] >> 16;
-              }
-            } else {
-              e2m1_to_f16(exec.template load_shared<std::uint16_t>(lane, chunk_offset(row, block) + lane.id / 4 * 2), values);
-            }
-            FP4PA_UNROLL
-            for (int v = 0; v < 8; ++v) {
-              const int dim = v / 2;
-              const float weight =
-                  exec.template load_shared<float>(lane, scratch + 4 * (8 * k + lane.id % 4 * 2 + v % 2)) * scale;
-              float& sum = output.value[lane][2 * block + dim / 2][nt][dim % 2 * 2 + v % 2];
-              sum = ::fmaf(weight, core::f16_to_f32(static_cast<std::uint16_t>(values[dim])), sum);
-            }
-          });
-        }
-      }
-    }
-  }
-
-  /// Calls f(word, key, index of its first scale, scales in it) for the scale words of the keys that are this lane's.
-  template <KvKind kKind, class Stream, class F>
-  FP4PA_FN static void each_raw_word(E& exec, Lane lane, const Stream& stream, F&& f) {
-    constexpr int kWords = OperandScales::raw_bytes(kKind, kConfig.head_dim) / 4;
-    const int count = OperandScales::count(kKind, stream.head_dim());
-    FP4PA_UNROLL
-    for (int strip = 0; strip < kStrips; ++strip) {
-      FP4PA_UNROLL
-      for (int w = 0; w < kWords; ++w) {
-        if (4 * w >= count) continue;
-        const int key = strip * 32 + lane.id;
-        const int at = OperandScales::raw_offset(kKind, stream.head_dim(), key) + 4 * w;
-        f(exec.template load_shared<std::uint32_t>(lane, stream.tile_offset() + stream.layout().v_scales + at), key, 4 * w,
-          count - 4 * w);
-      }
-    }
   }
 
   /// Scales of a block of dims, of the tokens whose probabilities a lane holds in B: 2t and 2t + 1 of octets 0 to 3.
@@ -378,7 +199,7 @@ struct ValueProduct {
   template <KvKind kKind, class Stream, class Weights>
   FP4PA_FN static void scale_weights(E& exec, const Stream& stream, int strip, int block, int unit_log2, const Weights& weight,
                                      Weights& scaled) {
-    const std::uint32_t bias = static_cast<std::uint32_t>(15 - top_of<kKind>(unit_log2)) * 0x04000400u;
+    const std::uint32_t bias = static_cast<std::uint32_t>(15 - Window::template top_of<kKind>(unit_log2)) * 0x04000400u;
     exec.each_lane([&](Lane lane) {
       std::uint32_t scales[4];
       load_scales<kKind>(exec, lane, stream, strip, block, scales);

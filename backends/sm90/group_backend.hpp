@@ -18,6 +18,7 @@
 #include "backends/sm90/group_operands.hpp"
 #include "backends/sm90/group_stream.hpp"
 #include "core/attention/body.hpp"
+#include "core/simt/peers.hpp"
 #include "core/simt/query.hpp"
 
 namespace fp4pa::sm90 {
@@ -266,11 +267,7 @@ class GroupBackend {
     for (int s = 0; s < kRowSlots; ++s) {
       PerLane<float> own;
       exec_.each_lane([&](Lane lane) { own[lane] = x.value[lane][s]; });
-      FP4PA_UNROLL
-      for (int bit = 4; bit < E::kLanes; bit *= 2) {
-        const PerLane<float> peer = exec_.shuffle_xor(own, bit);
-        exec_.each_lane([&](Lane lane) { own[lane] = combine(own[lane], peer[lane]); });
-      }
+      core::combine_peers<E::kLanes - 4>(exec_, own, combine);
       exec_.each_lane([&](Lane lane) {
         if (first_peer(lane)) set_number(lane, Layout::kExchange, exec_.warp() * kRows + row(lane, s), own[lane]);
       });

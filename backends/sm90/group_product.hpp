@@ -46,15 +46,10 @@ FP4PA_FN void GroupBackend<kShape, Executor>::load_query(const core::RowMap& row
       FP4PA_UNROLL
       for (int d = 0; d < 8; ++d) {
         value[lane][d] = core::query_element<E>(p_.q.dtype, (x[lane][i].word[d / 2] >> (d % 2 * 16)) & 0xffffu);
-        const std::uint32_t own = core::magnitude_bits(value[lane][d]);
-        amax[lane] = own > amax[lane] ? own : amax[lane];
+        amax[lane] = core::Larger()(amax[lane], core::magnitude_bits(value[lane][d]));
       }
     });
-    FP4PA_UNROLL
-    for (int bit = 1; bit < kRowLanes; bit *= 2) {
-      const PerLane<std::uint32_t> peer = exec_.shuffle_xor(amax, bit);
-      exec_.each_lane([&](Lane lane) { amax[lane] = peer[lane] > amax[lane] ? peer[lane] : amax[lane]; });
-    }
+    core::combine_peers<kRowLanes - 1>(exec_, amax, core::Larger());
     exec_.each_lane([&](Lane lane) {
       const int shift = core::query_shift(form, amax[lane]);
       // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.

@@ -65,7 +65,8 @@ class ItemRing {
     exec.arrive(full(at));
   }
 
-  /// Calls f(PublishedItem, ItemPlace) for the items, each of which lies in shared memory until f returns; by all lanes of a warp.
+  /// Calls f(PublishedItem, ItemPlace) for the items, each of which lies in shared memory until f returns; by all lanes of a
+  /// warp.
   template <class E, class F>
   FP4PA_FN void for_each(E& exec, F&& f) const {
     for (ItemPlace at;; ++at.steps) {

@@ -1,13 +1,13 @@
 // sm_90a, many query rows: products by wgmma, with queries, decoded keys and decoded values in shared memory and P in registers.
 //
-// The warps of a block have roles. Two warpgroups of 64 query rows each multiply: they run the kernel's body. A third decodes keys
-// and a fourth values, from the cache through registers into a ring of tiles (tile_loader.hpp, producer.hpp, ring.hpp), ahead of
-// the others and into the next item while those still store the last. One of their lanes finds the block's items for all
-// (items.hpp). So decoding shares no warp's order of instructions with the softmax, the registers that it needs are not the
-// products', and the warpgroups wait for nothing but the ring: one computes exponentials while the other's products run.
+// The warps of a block have roles. Two warpgroups of 64 query rows each multiply: they run the kernel's body. A third decodes
+// keys and a fourth values, from the cache through registers into a ring of tiles (tile_loader.hpp, producer.hpp, ring.hpp),
+// ahead of the others and into the next item while those still store the last. One of their lanes finds the block's items for
+// all (items.hpp). So decoding shares no warp's order of instructions with the softmax, the registers that it needs are not
+// the products', and the warpgroups wait for nothing but the ring: one computes exponentials while the other's products run.
 //
-// Operands are f16, but for bf16 caches. A tile of E8M0 scales too far apart for f16 comes in bf16 (f16_window.hpp) and takes a way
-// of its own through both products.
+// Operands are f16, but for bf16 caches. A tile of E8M0 scales too far apart for f16 comes in bf16 (f16_window.hpp) and takes
+// a way of its own through both products.
 #pragma once
 
 #include <cstdint>
@@ -54,18 +54,13 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
 
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
                                        int head_dim, float multiplier, int terms) {
-    exec.each_lane([&](Lane lane) {
-      for (int i = lane.id; i < head_dim / 2; i += Exec::kLanes) {
-        const int dim = sm80::pair_first_dim(kind, i);
-        const auto element = [&](int d) { return exec.template load_shared<float>(lane, scratch + 4 * d) * multiplier; };
-        store_query_pair(exec, lane, kind, query, row, dim, element(dim), element(dim + sm80::pair_distance(kind)), terms);
-      }
+    sm80::each_pair_of_row(exec, kind, scratch, head_dim, multiplier, [&](Lane lane, int dim, float low, float high) {
+      store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }
   FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int,
                                          const PerLane<float[4]>& quad, int terms) {
-    sm80::each_query_pair(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
-      if (kConfig.head_dim % (4 * Exec::kLanes) != 0 && dim >= kConfig.head_dim) return;  // lanes without a quad
+    sm80::each_pair_of_quads<kConfig.head_dim>(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
       store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }
@@ -207,8 +202,8 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
       exec.group_wait(sums);
     }
   }
-  /// The output's unit becomes 1, since what bf16 adds may leave the range of any other, and stays so: an item's values come in bf16
-  /// from then on.
+  /// The output's unit becomes 1, since what bf16 adds may leave the range of any other, and stays so: an item's values come
+  /// in bf16 from then on.
   template <class Backend>
   FP4PA_FN static void leave_unit(const Backend& backend, typename Backend::Output& output) {
     if (output.unit_log2 != 0) return;
@@ -220,13 +215,10 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   FP4PA_FN static void store_query_pair(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int dim, float low,
                                         float high, int terms) {
     const int p = sm80::pair_distance(kind) == 4 ? dim % 4 : dim % 8 / 2;  // pair of a chunk of 8 dims
-    const auto at = [&](int term) { return Query::chunk_address(query, terms, term, row, dim / 8) + 4 * static_cast<std::uint32_t>(p); };
-    const bool bf16 = operands_are_bf16(kind);
-    const std::uint32_t word = bf16 ? sm80::pack_bf16(low, high) : sm80::pack_f16(low, high);
-    exec.template store_shared<std::uint32_t>(lane, at(0), word);
-    if (terms == 1) return;
-    exec.template store_shared<std::uint32_t>(lane, at(1), bf16 ? sm80::pack_bf16_rest(low, high, word)
-                                                                : sm80::pack_f16_rest(low, high, word));
+    const auto at = [&](int term) {
+      return Query::chunk_address(query, terms, term, row, dim / 8) + 4 * static_cast<std::uint32_t>(p);
+    };
+    sm80::store_pair(exec, lane, operands_are_bf16(kind), low, high, terms, at);
   }
 };
 

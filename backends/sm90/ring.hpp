@@ -93,7 +93,8 @@ class DecodedStream {
                          std::uint32_t stages, std::uint32_t)
       : exec_(exec),
         ring_(stages),
-        walk_(core::TileWalk::make(range, kConfig.tile_keys, segment.page_size, core::along_tokens(kConfig.v[0]), kTokenAlignment)),
+        walk_(core::TileWalk::make(range, kConfig.tile_keys, segment.page_size, core::along_tokens(kConfig.v[0]),
+                                   kTokenAlignment)),
         v_global_(segment.v.global(item.kv_head)) {}
 
   [[nodiscard]] FP4PA_FN bool done() const { return walk_.tile(index_).empty(); }

@@ -10,19 +10,10 @@
 #include "backends/sm90/operand_tile.hpp"
 #include "core/attention/params.hpp"
 #include "core/attention/row_map.hpp"
+#include "core/simt/peers.hpp"
 #include "core/simt/query.hpp"
 
 namespace fp4pa::sm90 {
-
-/// The larger of both halves, as unsigned numbers.
-[[nodiscard]] FP4PA_FN std::uint32_t larger_halves(std::uint32_t a, std::uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  return __vmaxu2(a, b);
-#else
-  const std::uint32_t low = (a & 0xffffu) > (b & 0xffffu) ? a : b;
-  return (low & 0xffffu) | ((a >> 16) > (b >> 16) ? a & 0xffff0000u : b & 0xffff0000u);
-#endif
-}
 
 /// @tparam kKey, kValue  FP4's dims lie as they fall out of the decoding, p and p + 4 of eight side by side (decoded_dim)
 template <core::KvKind kKey, core::KvKind kValue, class E, int kHeadDim>
@@ -159,15 +150,11 @@ struct RowChunks {
       exec.each_lane([&](Lane lane) {
         largest[lane] = 0;
         FP4PA_UNROLL
-        for (int w = 0; w < 4; ++w) largest[lane] = larger_halves(largest[lane], x[lane].word[w] & 0x7fff7fffu);
+        for (int w = 0; w < 4; ++w) largest[lane] = sm80::max_halves(largest[lane], x[lane].word[w] & 0x7fff7fffu);
       });
-      FP4PA_UNROLL
-      for (int bit = 1; bit < kRowLanes; bit *= 2) {
-        const PerLane<std::uint32_t> peer = exec.shuffle_xor(largest, bit);
-        exec.each_lane([&](Lane lane) { largest[lane] = larger_halves(largest[lane], peer[lane]); });
-      }
+      core::combine_peers<kRowLanes - 1>(exec, largest, sm80::max_halves);
       exec.each_lane([&](Lane lane) {
-        const std::uint32_t amax = larger_halves(largest[lane], largest[lane] >> 16) & 0xffffu;
+        const std::uint32_t amax = sm80::max_halves(largest[lane], largest[lane] >> 16) & 0xffffu;
         shift[lane] = core::query_shift(form, core::magnitude_bits(core::query_half<E>(dtype, amax)));
       });
     }

@@ -152,7 +152,8 @@ class TileLoader {
   [[nodiscard]] FP4PA_FN std::int32_t load_page(Lane lane, int ahead) const {
     return exists(lane, ahead) ? exec_.template load_global<std::int32_t>(pages_ + place_of(key_of(lane, ahead)).page) : 0;
   }
-  /// Where the rows of the tile at hand lie, whose page ids have come; asks for their scales, and for the page ids of the next tile.
+  /// Where the rows of the tile at hand lie, whose page ids have come; asks for their scales, and for the page ids of the next
+  /// tile.
   FP4PA_FN void locate(ScaleWords& scales) {
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL

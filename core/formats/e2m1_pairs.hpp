@@ -1,8 +1,8 @@
 // Between E2M1 codes and bfloat16 values, two values to an operation: for devices that have arithmetic on pairs of bfloat16.
 //
-// To codes, rounding is left to the adder. A bfloat16 has eight significant bits: 64 |y| - |y| is rounded to eight, and what it lacks
-// of 64 |y| is |y| rounded to two bits, ties to even. Below 2, where E2M1's steps stay at a half, 96 takes the place of 64 |y|.
-// (A sum in place of the difference could pass a power of two, behind which the steps are twice as large.)
+// To codes, rounding is left to the adder. A bfloat16 has eight significant bits: 64 |y| - |y| is rounded to eight, and what
+// it lacks of 64 |y| is |y| rounded to two bits, ties to even. Below 2, where E2M1's steps stay at a half, 96 takes the place
+// of 64 |y|. (A sum in place of the difference could pass a power of two, behind which the steps are twice as large.)
 //
 // Values are in a unit of 2^-126 then: an E2M1 value is then a bfloat16 whose bits 8 to 6 are its code, since E2M1's subnormals
 // are bfloat16's. 64 y is what is computed first, so that y keeps its bits.
@@ -81,7 +81,8 @@ template <class Pairs>
 /// @param x  pairs (0, 1), (2, 3), (4, 5), (6, 7)
 template <class Pairs>
 FP4PA_FN void bf16_of_e2m1(std::uint32_t codes, std::uint32_t (&x)[4]) {
-  const std::uint32_t even = codes << 4;  // signs of the even codes where those of the odd ones are in `codes`: at the tops of bytes
+  // Signs of the even codes where those of the odd ones are in `codes`: at the tops of bytes.
+  const std::uint32_t even = codes << 4;
   FP4PA_UNROLL
   for (int i = 0; i < 2; ++i) {
     const std::uint32_t selectors = (codes & 0x77777777u) >> (16 * i);

@@ -1,8 +1,9 @@
 // E2M1 codes eight at a time: what a lane of a GPU encodes and decodes, with the results of elements.hpp's functions.
 //
 // E2M1 is the upper end of an f16 that is scaled by 2^-14: its subnormals are f16's, its exponents 1 to 3 are f16's, and its one
-// mantissa bit is the first of f16's ten. So a value that was divided by its scale, times 2^-14, is converted to f16, and rounding
-// to nearest even at bit 9 makes the code; two values go through each operation, and four once only the upper bytes are left.
+// mantissa bit is the first of f16's ten. So a value that was divided by its scale, times 2^-14, is converted to f16, and
+// rounding to nearest even at bit 9 makes the code; two values go through each operation, and four once only the upper bytes
+// are left.
 //
 // The conversion rounds too, to steps of 2^-10 of E2M1's unit. That is harmless for values with few bits, bfloat16's, and other
 // values are given few bits first: a tie between two codes has three significant bits, four times as many with a scale of
@@ -25,8 +26,8 @@ FP4PA_FN constexpr float odd_bf16(float x) {
   return float_from_bits((bits | ((bits & 0xffffu) + 0xffffu)) & 0xffff0000u);
 }
 
-/// |x| over a scale that is a power of two, times 2^-14, rounded to E2M1's steps, ties to even; 8 may come out. The adder rounds, as
-/// e2m1_pairs.hpp says, so that any f32 is right. Not for NaN.
+/// |x| over a scale that is a power of two, times 2^-14, rounded to E2M1's steps, ties to even; 8 may come out. The adder
+/// rounds, as e2m1_pairs.hpp says, so that any f32 is right. Not for NaN.
 FP4PA_FN float e2m1_rounded(float y) {
   const float large = math::max(y, 1.5f * kE2m1HalfUnit);
   return math::fma(large, 0x1p22f, -math::fma(large, 0x1p22f, -y));
@@ -37,8 +38,8 @@ FP4PA_FN constexpr std::uint32_t e2m1_round_halves(std::uint32_t halves) {
   return halves + 0x00ff00ffu + ((halves >> 9) & 0x00010001u);
 }
 
-/// Eight codes, element n in nibble n, of elements that come as pairs of f16 times 2^-14: (0, 4), (1, 5), (2, 6), (3, 7). What stands
-/// below bit 9 of an f16 is cut off.
+/// Eight codes, element n in nibble n, of elements that come as pairs of f16 times 2^-14: (0, 4), (1, 5), (2, 6), (3, 7). What
+/// stands below bit 9 of an f16 is cut off.
 FP4PA_FN constexpr std::uint32_t e2m1_codes_of_rounded(const std::uint32_t (&halves)[4]) {
   // Upper bytes: sign, three bits that are zero unless the value is 8, code, a bit that is left over.
   std::uint32_t bytes[2] = {};

@@ -147,7 +147,8 @@ struct TileRange {
 /// Items a unit of `tiles` tiles falls into under fixed splits; one even when there is nothing to see (O = 0 is work too).
 [[nodiscard]] FP4PA_FN constexpr std::int32_t fixed_pieces(std::int32_t tiles, std::int32_t split_tiles) {
   if (tiles <= split_tiles) return 1;
-  return static_cast<std::int32_t>((static_cast<std::uint32_t>(tiles) + split_tiles - 1) / static_cast<std::uint32_t>(split_tiles));
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(tiles) + split_tiles - 1) /
+                                   static_cast<std::uint32_t>(split_tiles));
 }
 
 /// Cost of one unit in tiles, with the overhead of its items.

@@ -49,8 +49,8 @@ struct WorkItem {
   std::int64_t partial_slot;  // -1: the item is the whole unit and writes the result
 };
 
-/// Where a worker's piece of the line begins: all that has to be searched and divided for. A GPU's schedule kernel finds it for every
-/// worker, so that the attention kernel only walks on; others find it when they need it.
+/// Where a worker's piece of the line begins: all that has to be searched and divided for. A GPU's schedule kernel finds it
+/// for every worker, so that the attention kernel only walks on; others find it when they need it.
 struct WorkerStart {
   std::int32_t seq;
   std::int32_t block;
@@ -204,8 +204,8 @@ class UnitCursor {
   return at >= start.begin && at < start.end;
 }
 
-/// Calls f(WorkItem) for every item of `worker`, in the order of the line. Every part is written once, and the call of f too: on a
-/// GPU it is the whole kernel body, inlined, and code beside it has to be short.
+/// Calls f(WorkItem) for every item of `worker`, in the order of the line. Every part is written once, and the call of f too:
+/// on a GPU it is the whole kernel body, inlined, and code beside it has to be short.
 /// @param start  worker_start() of this worker
 template <class F>
 FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, const WorkerStart& start, F&& f) {
@@ -229,8 +229,8 @@ FP4PA_FN void for_each_item(const WorkList& list, std::int32_t worker, F&& f) {
 }
 
 /// The same, item by item, as plain data that lies somewhere in between: the list is told anew for every item, so that a kernel
-/// reads it where its arguments lie. No more is kept than where the walk stands: what is to be measured there, is measured again for
-/// every item, which is less code than to keep it.
+/// reads it where its arguments lie. No more is kept than where the walk stands: what is to be measured there, is measured
+/// again for every item, which is less code than to keep it.
 class ItemWalk {
  public:
   /// @param start  worker_start() of this worker in the list

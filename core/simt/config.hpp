@@ -26,8 +26,8 @@ struct SimtConfig {
   int stages[2];       // per segment: tiles in shared memory, the current one included; 1 only without scales
   bool decode_tiles = false;  // the block decodes each tile once, in shared memory, for all its warps; else every warp for itself
   int producers = 0;   // warps beside those, which stage and decode tiles and multiply nothing
-  bool plain = false;  // compiled without what few calls ask for: softcap, ALiBi, tree masks, pages that are no power of two. Instructions
-                       // that never run still part those that do, and the cache of instructions is small
+  bool plain = false;  // compiled without what few calls ask for: softcap, ALiBi, tree masks, pages that are no power of two.
+                       // Instructions that never run still part those that do, and the cache of instructions is small
   int terms = 1;       // of a plain instance's queries: 2 for f32 and rotated ones, see query.hpp
 };
 

@@ -35,7 +35,8 @@ FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum,
   each_row([](float& x) { x *= exp2_exact(-probability_log2<Shim>()); }, sum);
   if constexpr (kHasOnlyUnit<Shim>) {
     static_assert(kSegments == 1);
-    const std::int32_t kv_head = static_cast<std::int32_t>(rows_.group_divisor.quotient(static_cast<std::uint32_t>(rows_.first_head)));
+    const auto kv_head =
+        static_cast<std::int32_t>(rows_.group_divisor.quotient(static_cast<std::uint32_t>(rows_.first_head)));
     output.unit = kConfig.v[0] == KvKind::kBf16 ? 1.0f : p_.segments[0].v.global(kv_head);
     output.unit_log2 += Shim::kOnlyUnitLog2;
   }
@@ -122,7 +123,8 @@ FP4PA_FN void SimtTileBackend<Shim>::store_sums(DType dtype, void* data, bool ch
       for (int w = 0; w < exec_.num_warps(); ++w) {
         FP4PA_UNROLL
         for (int half = 0; half < 2; ++half) {
-          const auto four = exec_.template load_shared<FourFloats>(lane, result_offset(w) + (r * kResultPitch + dim + 4 * half) * 4);
+          const auto four =
+              exec_.template load_shared<FourFloats>(lane, result_offset(w) + (r * kResultPitch + dim + 4 * half) * 4);
           FP4PA_UNROLL
           for (int d = 0; d < 4; ++d) x[4 * half + d] += four.value[d];
         }
@@ -133,7 +135,8 @@ FP4PA_FN void SimtTileBackend<Shim>::store_sums(DType dtype, void* data, bool ch
 }
 
 template <class Shim>
-FP4PA_FN void SimtTileBackend<Shim>::store_eight(DType dtype, void* data, std::int64_t at, bool chunk, const float (&x)[8]) const {
+FP4PA_FN void SimtTileBackend<Shim>::store_eight(DType dtype, void* data, std::int64_t at, bool chunk,
+                                                 const float (&x)[8]) const {
   if (dtype == DType::kF32) {
     float* const to = static_cast<float*>(data) + at;
     if (chunk) {

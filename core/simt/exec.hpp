@@ -64,4 +64,25 @@ concept Exec = requires(E& e, const E& ce, typename E::template PerLane<float>& 
   e.template copy_wait<0>();
 };
 
+// What an Exec may have beside the concept, for compilers that know better than their registers allow.
+
+/// x, in a register from here on: a compiler would rather find it out again for every tile.
+template <class E, class T>
+[[nodiscard]] FP4PA_FN T kept(T x) {
+  if constexpr (requires { E::opaque(x); }) {
+    return E::opaque(x);
+  } else {
+    return x;
+  }
+}
+/// x, of which a compiler has computed nothing before.
+template <class E>
+[[nodiscard]] FP4PA_FN int anew(int x) {
+  if constexpr (requires { E::anew(x); }) {
+    return E::anew(x);
+  } else {
+    return x;
+  }
+}
+
 }  // namespace fp4pa::core

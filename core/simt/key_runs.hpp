@@ -1,10 +1,10 @@
 // The short way of a stream of keys: tiles whose every run of 16 keys lies in one page, see key_stream.hpp.
 //
 // A thread's copies come from a few runs of the tile, always from the same places within them. So what changes from tile to
-// tile is a page id and a position in the page for each run, and no address passes through shared memory. A warp of a plain instance
-// that has tiles of its own copies scales and page ids too (kCopiesAll): the page ids of a tile come with the one that was in its
-// slot before.
+// tile is a page id and a position in the page for each run, and no address passes through shared memory.
 #pragma once
+
+#include <type_traits>
 
 #include "core/simt/key_stream.hpp"
 
@@ -27,22 +27,6 @@ template <class E>
   return steps<E>(steps<E>(from, static_cast<std::uint32_t>(page), page_stride), token, token_stride);
 }
 
-/// A key's scales in loads as wide as their alignment, see scales_are_aligned; zeros where the key is not there.
-template <int kBytes, class E, int kWords>
-FP4PA_FN void load_words(E& exec, const std::uint8_t* from, bool there, std::uint32_t (&words)[kWords]) {
-  FP4PA_UNROLL
-  for (int w = 0; w < kWords; ++w) words[w] = 0;
-  if (!there) return;
-  if constexpr (kBytes == 1) {
-    words[0] = exec.template load_global<std::uint8_t>(from);
-  } else if constexpr (kBytes == 2) {
-    words[0] = exec.template load_global<std::uint16_t>(from);
-  } else {
-    FP4PA_UNROLL
-    for (int w = 0; w < kWords; ++w) words[w] = exec.template load_global<std::uint32_t>(from + 4 * w);
-  }
-}
-
 /// Whether tiles can go that way, and what does not change from tile to tile.
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::prepare_runs() {
@@ -53,7 +37,7 @@ FP4PA_FN void KeyStreamOf<Shim, S>::prepare_runs() {
   page_shift_ = 0;
   while ((1 << page_shift_) < size) ++page_shift_;
   const PageTable& table = segment_.table;
-  page_ids_ = keep(table.pages + (table.indptr != nullptr ? table.indptr[item_.seq] : item_.seq * table.row_stride));
+  page_ids_ = kept<E>(table.pages + (table.indptr != nullptr ? table.indptr[item_.seq] : item_.seq * table.row_stride));
   exec_.each_lane([&](Lane lane) {
     const int row = thread(lane) / kRunPitch;
     const int offset = Shim::swizzle(row, thread(lane) % kRunPitch, kRunPitch) * kChunkBytes;
@@ -70,12 +54,12 @@ FP4PA_FN void KeyStreamOf<Shim, S>::prepare_runs() {
       const auto address = reinterpret_cast<std::uintptr_t>(scales) + static_cast<std::uintptr_t>(lane.id * token_stride);
       return static_cast<int>(address / 2 % 2);
     };
-    if constexpr (kKBytes == 2) run_[lane].k_half = half(run_[lane].k_scales, segment_.k.scale_token_stride);
-    if constexpr (kVBytes == 2) run_[lane].v_half = half(run_[lane].v_scales, segment_.v.scale_token_stride);
-    run_[lane].k = keep(run_[lane].k);
-    run_[lane].v = keep(run_[lane].v);
-    run_[lane].k_scales = keep(run_[lane].k_scales);
-    run_[lane].v_scales = keep(run_[lane].v_scales);
+    if constexpr (Shape::kKBytes == 2) run_[lane].k_half = half(run_[lane].k_scales, segment_.k.scale_token_stride);
+    if constexpr (Shape::kVBytes == 2) run_[lane].v_half = half(run_[lane].v_scales, segment_.v.scale_token_stride);
+    run_[lane].k = kept<E>(run_[lane].k);
+    run_[lane].v = kept<E>(run_[lane].v);
+    run_[lane].k_scales = kept<E>(run_[lane].k_scales);
+    run_[lane].v_scales = kept<E>(run_[lane].v_scales);
   });
 }
 
@@ -146,53 +130,6 @@ FP4PA_FN void KeyStreamOf<Shim, S>::stage_runs(std::int32_t index, int slot) {
   exec_.copy_commit();
 }
 
-/// The first tiles of a warp that copies scales and page ids.
-template <class Shim, std::int32_t S>
-FP4PA_FN void KeyStreamOf<Shim, S>::copy_first_tiles() {
-  static_assert(kAllRuns && kStages * kRuns <= E::kLanes && kStages * kRuns * 4 <= kPageIdBytes);
-  exec_.each_lane([&](Lane lane) {
-    if (lane.id >= kStages * kRuns) return;
-    const std::int32_t key = walk_.first + (index_ + lane.id / kRuns * step()) * kTileKeys + lane.id % kRuns * kRunKeys;
-    const auto id = exec_.template load_global<std::int32_t>(page_id(key));
-    exec_.template store_shared<std::int32_t>(lane, page_id_offset(0, lane.id), id);
-  });
-  team_barrier();
-  FP4PA_NO_UNROLL
-  for (int s = 0; s < kStages; ++s) {
-    const std::int32_t index = index_ + s * step();
-    if (empty(index)) {
-      exec_.copy_commit();
-    } else {
-      copy_tile<false>(index, s);
-    }
-  }
-}
-
-/// All that comes from global memory for such a warp's tile.
-/// @tparam kFull  as of stage_runs
-template <class Shim, std::int32_t S>
-template <bool kFull>
-FP4PA_FN void KeyStreamOf<Shim, S>::copy_tile(std::int32_t index, int slot) {
-  const std::int32_t begin = walk_.first + index * kTileKeys;
-  PerLane<Pages> pages;
-  exec_.each_lane([&](Lane lane) {
-    FP4PA_UNROLL
-    for (int j = 0; j < kRuns; ++j) {
-      pages[lane].of_run[j] = exec_.template load_shared<std::int32_t>(lane, page_id_offset(slot, j));
-    }
-  });
-  team_barrier();  // nobody reads the slot any more
-  PerLane<RunRows> rows;
-  locate_runs(begin, pages, rows);
-  copy_scales<kFull>(begin, pages, slot_offset(slot));
-  copy_runs<kFull>(index, rows, slot);
-  exec_.each_lane([&](Lane lane) {
-    const std::int32_t key = begin + kStages * step() * kTileKeys + lane.id * kRunKeys;
-    if (lane.id < kRuns) exec_.copy_async_4(lane, page_id_offset(slot, lane.id), page_id(key), true);
-  });
-  exec_.copy_commit();
-}
-
 /// Where the rows of a tile that begins at `begin` lie.
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::locate_runs(std::int32_t begin, const PerLane<Pages>& pages, PerLane<RunRows>& rows) const {
@@ -251,67 +188,13 @@ FP4PA_FN void KeyStreamOf<Shim, S>::load_scales(std::int32_t begin, const PerLan
     // Along tokens a row of scales is its run's alone.
     const bool there = kFull || (which == 2 ? begin + row < walk_.range.end : exists(begin + row));
     if constexpr (which == 0) {
-      load_words<kKBytes>(exec_, from, there, scales[lane].k[i]);
+      load_words<Shape::kKBytes>(exec_, from, there, scales[lane].k[i]);
     } else if constexpr (which == 1) {
-      load_words<kVBytes>(exec_, from, there, scales[lane].v[i]);
+      load_words<Shape::kVBytes>(exec_, from, there, scales[lane].v[i]);
     } else {
       scales[lane].tokens[i] = there ? exec_.template load_global<std::uint32_t>(from) : 0;
     }
   });
-}
-
-/// Copies the scales of a tile to its slot, words as in the cache; those along tokens to where products read them.
-template <class Shim, std::int32_t S>
-template <bool kFull>
-FP4PA_FN void KeyStreamOf<Shim, S>::copy_scales(std::int32_t begin, const PerLane<Pages>& pages, std::uint32_t slot) {
-  each_scale_row(begin, pages, [&](Lane lane, auto which, int i, int row, const std::uint8_t* from) {
-    if constexpr (which == 2) {
-      // A row of scales is its run's alone.
-      exec_.copy_async_4(lane, slot + layout().v_scales + i * layout().v_scale_pitch + 4 * lane.id, from,
-                         kFull || begin + row < walk_.range.end);
-    } else {
-      const std::uint32_t to = slot + copied_scales(which, row);
-      if constexpr ((which == 0 ? kKBytes : kVBytes) == 2) {  // with a neighbour's
-        from = reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(from) & ~std::uintptr_t{3});
-      }
-      FP4PA_UNROLL
-      for (int w = 0; w < (which == 0 ? kKWords : kVWords); ++w) {
-        exec_.copy_async_4(lane, to + 4 * w, from + 4 * w, kFull || exists(begin + row));
-      }
-    }
-  });
-}
-
-/// Brings a tile's scales from words as in the cache to the products' form, which takes their place.
-template <class Shim, std::int32_t S>
-FP4PA_FN void KeyStreamOf<Shim, S>::form_scales(std::uint32_t slot) {
-  PerLane<Scales> scales;
-  exec_.each_lane([&](Lane lane) {
-    FP4PA_UNROLL
-    for (int i = 0; i < kOwned; ++i) {
-      const int row = i * kThreads + lane.id;
-      if constexpr (kKBytes == 2) {
-        scales[lane].k[i][0] =
-            exec_.template load_shared<std::uint16_t>(lane, slot + copied_scales(0, row) + 2 * run_[lane].k_half);
-      } else {
-        FP4PA_UNROLL
-        for (int w = 0; w < kKWords; ++w) {
-          scales[lane].k[i][w] = exec_.template load_shared<std::uint32_t>(lane, slot + copied_scales(0, row) + 4 * w);
-        }
-      }
-      if constexpr (kVBytes == 2) {
-        scales[lane].v[i][0] =
-            exec_.template load_shared<std::uint16_t>(lane, slot + copied_scales(1, row) + 2 * run_[lane].v_half);
-      } else {
-        FP4PA_UNROLL
-        for (int w = 0; w < kVWords; ++w) {
-          scales[lane].v[i][w] = exec_.template load_shared<std::uint32_t>(lane, slot + copied_scales(1, row) + 4 * w);
-        }
-      }
-    }
-  });
-  team_barrier();
-  store_key_scales(scales, slot);
 }
 
 template <class Shim, std::int32_t S>
@@ -325,8 +208,8 @@ FP4PA_FN void KeyStreamOf<Shim, S>::copy_runs(std::int32_t index, const PerLane<
       auto token_stride = static_cast<std::uint32_t>(which == 0 ? segment_.k.token_stride : segment_.v.token_stride);
       int own = thread(lane);
       if constexpr (kRunRows == 1) {  // else its multiples, and where a row is swizzled to, are kept from tile to tile
-        token_stride = static_cast<std::uint32_t>(anew(static_cast<int>(token_stride)));
-        own = anew(own);
+        token_stride = static_cast<std::uint32_t>(anew<E>(static_cast<int>(token_stride)));
+        own = anew<E>(own);
       }
       FP4PA_UNROLL
       for (int run = 0; run < kRuns; ++run) {

@@ -19,6 +19,7 @@
 #include "core/formats/half.hpp"
 #include "core/formats/minifloat.hpp"
 #include "core/simt/exec.hpp"
+#include "core/simt/peers.hpp"
 
 namespace fp4pa::core {
 
@@ -114,6 +115,20 @@ FP4PA_FN void load_query_quad(E& exec, const HeadTensor& q, bool aligned, std::i
   }
   FP4PA_UNROLL
   for (int i = 0; i < 4; ++i) out[i] = query_half<E>(q.dtype, x.value[i]);
+}
+
+/// magnitude_bits of the largest element that the quads of kLanes neighbouring lanes hold.
+template <int kLanes, class E>
+[[nodiscard]] FP4PA_FN typename E::template PerLane<std::uint32_t> largest_of_quads(
+    E& exec, const typename E::template PerLane<float[4]>& x) {
+  typename E::template PerLane<std::uint32_t> amax;
+  exec.each_lane([&](auto lane) {
+    amax[lane] = 0;
+    FP4PA_UNROLL
+    for (int i = 0; i < 4; ++i) amax[lane] = Larger()(magnitude_bits(x[lane][i]), amax[lane]);
+  });
+  combine_peers<kLanes - 1>(exec, amax, Larger());
+  return amax;
 }
 
 /// The power of two that moves a row to the binade its operand form asks for.

@@ -8,8 +8,7 @@
 #include "backends/cpu/cache_ops.hpp"
 #include "backends/cpu/dense.hpp"
 #include "backends/cpu/gemm.hpp"
-#include "core/attention/merge_partials.hpp"
-#include "core/paging/plain_row.hpp"
+#include "core/attention/merge_items.hpp"
 #include "tests/emulator/emulated_gemm.hpp"
 #include "tests/emulator/sm80_instances.hpp"
 
@@ -35,27 +34,6 @@ void run_grid(RunBlock run_block, const core::AttentionParams& p, const core::Wo
                        Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::Schedule<Kokkos::Dynamic>>(0, workers),
                        [&](int i) { run_block(p, list, layout, blocks[static_cast<std::size_t>(i)], watch); });
   Kokkos::fence();
-}
-
-/// What the merge kernel does, in core's words.
-void merge(const core::AttentionParams& p, const core::WorkList& list) {
-  for (int worker = 0; worker < list.partition.num_workers; ++worker) {
-    core::for_each_merge(list, worker, [&](const core::MergeJob& job) {
-      const core::RowMap rows(p, {job.unit.seq, job.unit.block, job.unit.kv_head, job.unit.tiles, -1});
-      float row[256];
-      for (std::int32_t r = 0; r < rows.num_rows; ++r) {
-        const core::SoftmaxState keys = core::merged_state(p, list, job, r);
-        core::SoftmaxState state = keys;
-        if (p.sinks != nullptr) state = state.with_sink(p.sinks[rows.head(r)] * core::kLog2E);
-        core::merged_output(p, list, job, r, keys.max, 0, p.head_dim, 1, row);
-        const float scale = core::rescale(keys.max, state.max) * state.normaliser();
-        for (std::int32_t d = 0; d < p.head_dim; ++d) row[d] *= scale;
-        const std::int64_t at = rows.token(r) * p.o.token_stride + rows.head(r) * p.o.head_stride;
-        core::store_plain_row(row, p.head_dim, p.o.dtype, core::element_address(p.o.data, p.o.dtype, at));
-        if (p.lse != nullptr) p.lse[rows.token(r) * p.num_q_heads + rows.head(r)] = state.lse();
-      }
-    });
-  }
 }
 
 bool available(const char** detail) noexcept {
@@ -91,7 +69,7 @@ Status run(const api::RunRequest& request) noexcept {
     at_large.clear();
     return api::fail(Status::kInternal, "the emulator objects: %s", text.c_str());
   }
-  merge(p, list);
+  for (int worker = 0; worker < list.partition.num_workers; ++worker) core::merge_items(p, list, worker);
   return Status::kOk;
 }
 

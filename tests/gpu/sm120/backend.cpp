@@ -6,8 +6,7 @@
 #include "api/attention_params.hpp"
 #include "api/error.hpp"
 #include "backends/cpu/attention.hpp"
-#include "core/attention/merge_partials.hpp"
-#include "core/paging/plain_row.hpp"
+#include "core/attention/merge_items.hpp"
 #include "cuda/variants.hpp"
 #include "tests/gpu/mirror.hpp"
 #include "tests/gpu/sm120/kernels.hpp"
@@ -20,27 +19,6 @@ Sm120Setup sm120_setup;
 namespace {
 
 constexpr int kWorkers = 9;  // blocks of a grid: few, so that some have several items; and units are divided
-
-/// The merge kernel's work, on the host for both: what it computes is not SM120's.
-void merge(const core::AttentionParams& p, const core::WorkList& list) {
-  for (int worker = 0; worker < list.partition.num_workers; ++worker) {
-    core::for_each_merge(list, worker, [&](const core::MergeJob& job) {
-      const core::RowMap rows(p, {job.unit.seq, job.unit.block, job.unit.kv_head, job.unit.tiles, -1});
-      float row[256];
-      for (std::int32_t r = 0; r < rows.num_rows; ++r) {
-        const core::SoftmaxState keys = core::merged_state(p, list, job, r);
-        core::SoftmaxState state = keys;
-        if (p.sinks != nullptr) state = state.with_sink(p.sinks[rows.head(r)] * core::kLog2E);
-        core::merged_output(p, list, job, r, keys.max, 0, p.head_dim, 1, row);
-        const float scale = core::rescale(keys.max, state.max) * state.normaliser();
-        for (std::int32_t d = 0; d < p.head_dim; ++d) row[d] *= scale;
-        const std::int64_t at = rows.token(r) * p.o.token_stride + rows.head(r) * p.o.head_stride;
-        core::store_plain_row(row, p.head_dim, p.o.dtype, core::element_address(p.o.data, p.o.dtype, at));
-        if (p.lse != nullptr) p.lse[rows.token(r) * p.num_q_heads + rows.head(r)] = state.lse();
-      }
-    });
-  }
-}
 
 /// Warps of an emulated block hand their turn on from thread to thread: blocks may as well run side by side.
 void emulate(const core::AttentionParams& p, const core::WorkList& list, const core::SharedLayout& layout) {
@@ -86,7 +64,8 @@ Status run(const api::RunRequest& request) noexcept {
     launch(sm120_setup.instance, on_device, api::work_list(on_device), layout);
     mirror.bring_home();
   }
-  merge(p, list);
+  // The merge on the host for both: what it computes is not SM120's.
+  for (int worker = 0; worker < list.partition.num_workers; ++worker) core::merge_items(p, list, worker);
   return Status::kOk;
 }
 
