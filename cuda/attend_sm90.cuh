@@ -36,7 +36,9 @@ __device__ __forceinline__ void produce_published(const AttendArgs& args, std::u
   sm90::ProducerExec<kConfig.warps + kSide * kWarps, kWarps> exec(shared);
   exec.place.steps = kSide;
   items.for_each(exec, [&](const sm90::PublishedItem& it, sm90::ItemPlace at) __attribute__((always_inline)) {
-    if (kSide == 1) sm90::prefetch_queries(exec, args.params, it.rows, static_cast<int>(threadIdx.x) % (32 * kWarps), 32 * kWarps);
+    if (kSide == 1) {
+      sm90::prefetch_queries<kConfig.k[0]>(exec, args.params, it.rows, static_cast<int>(threadIdx.x) % (32 * kWarps), 32 * kWarps);
+    }
     sm90::produce<kConfig, kSide>(exec, args.params, it, ring);
     if (kSide == 0 || exec.warp() != 0) return;
     if (threadIdx.x % 32 == 0) items.publish(exec, {at.steps + sm90::kItemsAhead}, args.list, args.params);
