@@ -23,7 +23,7 @@ struct PlanChoice {
   std::size_t workspace_bytes = 0;
 };
 
-/// Everything `run` of a back end receives. Where `q_scales` has any, args.q are E4M3 codes: variants for MXFP8 that decode aside.
+/// Everything `run` of a back end receives. Where there are `q_scales`, args.q are E4M3 codes; see decodes_aside.
 struct RunRequest {
   const AttentionConfig& config;
   const PlanChoice& choice;

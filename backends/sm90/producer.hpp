@@ -43,7 +43,8 @@ FP4PA_FN void prefetch_queries(E& exec, const core::AttentionParams& p, const co
     const std::int64_t at = rows.token(row) * p.q.token_stride + rows.head(row) * p.q.head_stride;
     const auto* const from = static_cast<const std::uint8_t*>(p.q.data) + at * bytes;
     for (int i = 0; i < p.head_dim * bytes; i += kLine) exec.prefetch(from + i);
-    if (scaled) exec.prefetch(p.q_scales.data + rows.token(row) * p.q_scales.token_stride + rows.head(row) * p.q_scales.head_stride);
+    const core::QueryScales& scales = p.q_scales;
+    if (scaled) exec.prefetch(scales.data + rows.token(row) * scales.token_stride + rows.head(row) * scales.head_stride);
   }
 }
 

@@ -40,7 +40,7 @@ struct RowChunks {
   static constexpr int kUnrolled = 2;
   static_assert(E::kLanes % kRowLanes == 0 && kCopies % kUnrolled == 0);
 
-  /// Brings the rows of a warp to its place in operand form, and their factors. Rows of codes become bf16 on the way, exactly but for
+  /// Brings the rows of a warp to its place in operand form, and their factors. Codes become bf16 on the way, exactly but for
   /// magnitudes below 2^-126.
   /// @param row_base  of the item's rows, this warp's first
   /// @param query     offset of the warp's queries
@@ -162,8 +162,8 @@ struct RowChunks {
 
   static constexpr int kLaneScales = kRows * (kHeadDim / 32) / E::kLanes;
   /// Lane l: scales l / kRows * kLaneScales and on of row l % kRows, a byte each.
-  [[nodiscard]] FP4PA_FN static PerLane<std::uint32_t> load_scales(E& exec, const core::QueryScales& scales, const core::RowMap& rows,
-                                                                   int row_base) {
+  [[nodiscard]] FP4PA_FN static PerLane<std::uint32_t> load_scales(E& exec, const core::QueryScales& scales,
+                                                                   const core::RowMap& rows, int row_base) {
     PerLane<std::uint32_t> out;
     exec.each_lane([&](Lane lane) {
       const int r = row_base + lane.id % kRows;
@@ -172,7 +172,9 @@ struct RowChunks {
       const std::uint8_t* const from = scales.data + rows.token(r) * scales.token_stride + rows.head(r) * scales.head_stride +
                                        lane.id / kRows * kLaneScales;
       FP4PA_UNROLL
-      for (int i = 0; i < kLaneScales; ++i) out[lane] |= std::uint32_t{exec.template load_global<std::uint8_t>(from + i)} << (8 * i);
+      for (int i = 0; i < kLaneScales; ++i) {
+        out[lane] |= std::uint32_t{exec.template load_global<std::uint8_t>(from + i)} << (8 * i);
+      }
     });
     return out;
   }

@@ -12,7 +12,7 @@ Shape ragged(std::int32_t head_dim, bool causal) {
   return {{5, 1, 70, 33}, {37, 1, 70, 130}, 4, 2, head_dim, causal, 0.0f};
 }
 
-/// Q's values in bf16 and K and V as a cache of one token a page, run by the paged call: codes without their scales (fp8_e4m3), with
+/// Q's values in bf16, and K and V as a cache of one token a page, run by the paged call: codes without scales (fp8_e4m3), with
 /// them (mxfp8), or their values in bf16.
 struct Paged {
   std::vector<std::uint8_t> bits;

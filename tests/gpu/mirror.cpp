@@ -187,7 +187,8 @@ void add(Mirror& mirror, const AttentionConfig& c, const AttentionArgs& a, const
     tensor(a.q, a.q_token_stride, a.q_head_stride, codes ? 1 : size_of(c.q_dtype));
     tensor(a.o, a.o_token_stride, a.o_head_stride, size_of(c.o_dtype));
     if (codes) {
-      mirror.add(q_scales.data, span(1, 0, tokens, q_scales.token_stride, c.num_q_heads, q_scales.head_stride, c.cache.head_dim / 32));
+      mirror.add(q_scales.data, span(1, 0, tokens, q_scales.token_stride, c.num_q_heads, q_scales.head_stride,
+                                     c.cache.head_dim / 32));
     }
   }
   const std::int64_t rows = std::int64_t{a.qo_indptr[a.batch]} * c.num_q_heads;
