@@ -77,6 +77,7 @@ core::AttentionParams make_params(const RunRequest& request) noexcept {
   }
 
   p.q = make_tensor(const_cast<void*>(a.q), c.q_dtype, a.q_token_stride, a.q_head_stride, c);
+  p.q_scales = request.q_scales;
   p.o = make_tensor(a.o, c.o_dtype, a.o_token_stride, a.o_head_stride, c);
   p.lse = a.lse;
   p.num_q_heads = c.num_q_heads;

@@ -23,11 +23,12 @@ struct PlanChoice {
   std::size_t workspace_bytes = 0;
 };
 
-/// Everything `run` of a back end receives.
+/// Everything `run` of a back end receives. Where there are `q_scales`, args.q are E4M3 codes; see decodes_aside.
 struct RunRequest {
   const AttentionConfig& config;
   const PlanChoice& choice;
   const AttentionArgs& args;
+  core::QueryScales q_scales{};
 };
 
 /// A slot list of either width.
@@ -93,7 +94,8 @@ struct Backend {
   Status (*linear)(const LinearArgs&, const ExecDesc&) noexcept = nullptr;
   /// Whether keys enter the matrix core as they lie in the cache; null: never.
   bool (*native)(std::int32_t variant) noexcept = nullptr;
-  /// Whether warps that do nothing else decode a variant's tiles, so that decoding one again costs little; null: never.
+  /// Whether warps that do nothing else decode a variant's tiles, so that decoding one again costs little, and, for MXFP8 keys,
+  /// which take queries of codes and scales too; null: never.
   bool (*decodes_aside)(std::int32_t variant) noexcept = nullptr;
 };
 

@@ -23,7 +23,7 @@ constexpr std::int64_t kManyQueries = 64;
 
 struct Layout {
   api::TableParts tables;
-  std::size_t q;     // [max_q_tokens, num_q_heads, head_dim] bf16
+  std::size_t q;     // [max_q_tokens, num_q_heads, head_dim] bf16, where the attention does not take codes
   std::size_t k, v;  // kOnce: [max_kv_tokens, num_kv_heads, head_dim] bf16
   std::size_t total;
 };
@@ -32,16 +32,20 @@ struct Layout {
   return std::int64_t{c.num_kv_heads} * c.head_dim;
 }
 
-[[nodiscard]] Layout layout_of(const Mxfp8AttentionConfig& c, Mxfp8Decode decode,
-                               std::size_t attention_bytes) noexcept {
+/// Whether the attention takes Q's codes and scales as it takes those of K and V.
+[[nodiscard]] bool takes_codes(Mxfp8Decode decode, const AttentionPlan& attention) noexcept {
+  return decode == Mxfp8Decode::kPerTile && api::decodes_aside(attention);
+}
+
+[[nodiscard]] Layout layout_of(const Mxfp8AttentionConfig& c, Mxfp8Decode decode, const AttentionPlan& attention) noexcept {
   const auto bf16_bytes = [&c](std::int64_t tokens, std::int64_t heads) {
     return static_cast<std::size_t>(tokens * heads * c.head_dim) * sizeof(std::uint16_t);
   };
   api::WorkspaceParts parts;
-  (void)parts.add(attention_bytes);
+  (void)parts.add(attention.workspace_bytes());
   Layout l{};
   l.tables = api::TableParts::cut(parts, c.limits, 1, false);
-  l.q = parts.add(bf16_bytes(c.limits.max_q_tokens, c.num_q_heads));
+  if (!takes_codes(decode, attention)) l.q = parts.add(bf16_bytes(c.limits.max_q_tokens, c.num_q_heads));
   if (decode == Mxfp8Decode::kOnce) {
     l.k = parts.add(bf16_bytes(c.limits.max_kv_tokens, c.num_kv_heads));
     l.v = parts.add(bf16_bytes(c.limits.max_kv_tokens, c.num_kv_heads));
@@ -171,7 +175,7 @@ Status plan_mxfp8_attention(const Mxfp8AttentionConfig& config, Mxfp8AttentionPl
     if (const Status s = api::plan_paged(paged, &attention); s != Status::kOk) return s;
   }
   const Mxfp8Decode decode = once ? Mxfp8Decode::kOnce : Mxfp8Decode::kPerTile;
-  DensePlanAccess::fill(*plan, config, attention, layout_of(config, decode, attention.workspace_bytes()).total);
+  DensePlanAccess::fill(*plan, config, attention, layout_of(config, decode, attention).total);
   DensePlanAccess::set_decode(*plan, decode);
   return Status::kOk;
 }
@@ -197,15 +201,22 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
 
   auto* const base = static_cast<std::uint8_t*>(args.workspace);
   const bool once = plan.decode() == Mxfp8Decode::kOnce;
-  const Layout layout = layout_of(c, plan.decode(), attention.workspace_bytes());
+  const Layout layout = layout_of(c, plan.decode(), attention);
   KvCacheDesc cache = attention.config().cache;
   cache.num_pages = core::dense_pages(kv_tokens, args.rows.batch, 1);
   cache.k = once ? expanded(c, base + layout.k) : in_place(k);
   cache.v = once ? expanded(c, base + layout.v) : in_place(v);
   const core::DenseTables tables = layout.tables.tables(base, cache.num_pages);
   AttentionArgs paged = api::paged_args(args, tables, attention.workspace_bytes());
-  paged.q = base + layout.q;
+  const bool codes = takes_codes(plan.decode(), attention);
+  paged.q = codes ? q.codes : base + layout.q;
   if (const Status s = api::validate_run(attention, cache, paged); s != Status::kOk) return s;
+  core::QueryScales q_scales{};
+  if (codes) {  // whose strides were validated above, as this call's and not the plan's
+    paged.q_token_stride = q.token_stride;
+    paged.q_head_stride = q.head_stride;
+    q_scales = {static_cast<const std::uint8_t*>(q.scales), q.scale_token_stride, q.scale_head_stride};
+  }
 
   const ExecDesc exec{nullptr, args.stream, c.num_threads};
   const auto expand = [&](const Mxfp8Tensor& t, std::int32_t tokens, std::int32_t heads, std::size_t to) {
@@ -214,12 +225,14 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
   };
   if (const Status s = backend->dense->fill_tables(api::lengths_of(args.rows), tables, exec); s != Status::kOk)
     return s;
-  if (const Status s = expand(q, q_tokens, c.num_q_heads, layout.q); s != Status::kOk) return s;
+  if (!codes) {
+    if (const Status s = expand(q, q_tokens, c.num_q_heads, layout.q); s != Status::kOk) return s;
+  }
   if (once && kv_tokens > 0) {
     if (const Status s = expand(k, kv_tokens, c.num_kv_heads, layout.k); s != Status::kOk) return s;
     if (const Status s = expand(v, kv_tokens, c.num_kv_heads, layout.v); s != Status::kOk) return s;
   }
-  return api::run_on(attention, cache, paged);
+  return api::run_on(attention, cache, paged, q_scales);
 }
 
 }  // namespace fp4pa

@@ -81,12 +81,13 @@ Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const A
   return validate(plan.config(), plan.workspace_bytes(), args);
 }
 
-Status run_on(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept {
+Status run_on(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args,
+              const core::QueryScales& q_scales) noexcept {
   if (args.batch == 0) return Status::kOk;
   AttentionConfig config = plan.config();
   config.cache = cache;
   const PlanChoice choice = PlanAccess::choice(plan);
-  return PlanAccess::backend(plan)->run({config, choice, args});
+  return PlanAccess::backend(plan)->run({config, choice, args, q_scales});
 }
 
 }  // namespace api

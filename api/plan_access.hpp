@@ -20,6 +20,8 @@ namespace fp4pa::api {
 [[nodiscard]] Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache,
                                   const AttentionArgs& args) noexcept;
 /// @pre validate_run passed
-[[nodiscard]] Status run_on(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept;
+/// @param q_scales  of a Q in E4M3 codes, for plans that decode MXFP8 aside; none: Q is as the plan says
+[[nodiscard]] Status run_on(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args,
+                            const core::QueryScales& q_scales = {}) noexcept;
 
 }  // namespace fp4pa::api

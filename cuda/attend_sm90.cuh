@@ -13,9 +13,9 @@ namespace fp4pa::cuda {
 template <int index>
 using WgmmaShim = sm90::PrefillShim<sm90::kInstances[index], sm90::ConsumerExec>;
 
-/// Registers of a thread, of 128 with which all begin: 2 x 168 + 2 x 88 for each four.
-inline constexpr int kConsumerRegisters = 168;
-inline constexpr int kProducerRegisters = 88;
+/// Registers of a thread, of 128 with which all begin: as many as multiplying has more, decoding has less.
+constexpr int consumer_registers(const core::SimtConfig& c) { return c.blocks == 1 ? 168 : 152; }
+constexpr int producer_registers(const core::SimtConfig& c) { return 2 * 128 - consumer_registers(c); }
 
 /// The items of the block, for the warps that multiply.
 template <class Shim>
@@ -36,7 +36,10 @@ __device__ __forceinline__ void produce_published(const AttendArgs& args, std::u
   sm90::ProducerExec<kConfig.warps + kSide * kWarps, kWarps> exec(shared);
   exec.place.steps = kSide;
   items.for_each(exec, [&](const sm90::PublishedItem& it, sm90::ItemPlace at) __attribute__((always_inline)) {
-    if (kSide == 1) sm90::prefetch_queries(exec, args.params, it.rows, static_cast<int>(threadIdx.x) % (32 * kWarps), 32 * kWarps);
+    if (kSide == 1) {
+      constexpr int kThreads = 32 * kWarps;
+      sm90::prefetch_queries<kConfig.k[0]>(exec, args.params, it.rows, static_cast<int>(threadIdx.x) % kThreads, kThreads);
+    }
     sm90::produce<kConfig, kSide>(exec, args.params, it, ring);
     if (kSide == 0 || exec.warp() != 0) return;
     if (threadIdx.x % 32 == 0) items.publish(exec, {at.steps + sm90::kItemsAhead}, args.list, args.params);
@@ -46,7 +49,7 @@ __device__ __forceinline__ void produce_published(const AttendArgs& args, std::u
 
 /// @tparam index  row of sm90::kInstances
 template <int index>
-__global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), 1)
+__global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), sm90::kInstances[index].blocks)
     attend_sm90(const __grid_constant__ AttendArgs args) {
   constexpr core::SimtConfig kConfig = sm90::kInstances[index];
   constexpr int kConsumers = kConfig.warps * 32;
@@ -66,10 +69,10 @@ __global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), 1)
   // By numbers of warps that the compiler knows to be the same in all lanes: else it thinks warps divided from here on.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   if (warp < kConfig.warps) {
-    sm90::take_registers<kConsumerRegisters>();
+    sm90::take_registers<consumer_registers(kConfig)>();
     attend_published<WgmmaShim<index>>(args, shared, items);
   } else {
-    sm90::give_registers<kProducerRegisters>();
+    sm90::give_registers<producer_registers(kConfig)>();
     if (warp < kConfig.warps + sm90::producers_of_side(kConfig)) {
       produce_published<kConfig, 0>(args, shared, ring, items);
     } else {

@@ -17,6 +17,10 @@ constexpr core::SimtConfig prefill(KvKind kind, int head_dim, int tile_keys) {
   const bool plain = head_dim == 128 && tile_keys == 128;
   return {{kind, kind}, {kind, kind}, 1, head_dim, true, 1, core::WarpsDivide::kRows, 8, 1, tile_keys, {0, 0}, true, 8, plain};
 }
+/// One warpgroup of 64 query rows, and one whose warps share decoding: two blocks fit on a multiprocessor.
+constexpr core::SimtConfig prefill_64(KvKind kind) {
+  return {{kind, kind}, {kind, kind}, 1, 128, true, 1, core::WarpsDivide::kRows, 4, 2, 64, {0, 0}, true, 4, true};
+}
 /// A warpgroup for up to `rows` query rows, which decodes keys and values in registers.
 constexpr core::SimtConfig group(KvKind k, KvKind v, int rows, int blocks, int stages) {
   return {{k, k}, {v, v}, 1, 128, true, rows / 8, core::WarpsDivide::kTile, kGroupWarps, blocks, 64, {stages, stages}, false, 0, true};
@@ -35,6 +39,10 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::prefill(KvKind::kBf16, 128, 64),
     instance::prefill(KvKind::kMxfp4, 64, 128),
     instance::prefill(KvKind::kNvfp4, 64, 128),
+    instance::prefill_64(KvKind::kMxfp4),
+    instance::prefill_64(KvKind::kNvfp4),
+    instance::prefill_64(KvKind::kFp8),
+    instance::prefill_64(KvKind::kBf16),
     instance::group(KvKind::kMxfp4, KvKind::kMxfp4, 32, 3, 4),
     instance::group(KvKind::kNvfp4, KvKind::kNvfp4, 32, 3, 4),
 };

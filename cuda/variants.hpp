@@ -74,7 +74,8 @@ struct Launch {
 inline constexpr int kSm90SharedBytes = 227 * 1024;
 
 /// The decoding variant for a configuration, -1 if there is none. On compute capability 9.0 prefill on wgmma stands beside the
-/// kernels that run everywhere: the first that fits into shared memory, where a query of two terms takes its part.
+/// kernels that run everywhere: the first with the cheapest passes that fits into shared memory, where a query of two terms takes
+/// its part.
 [[nodiscard]] inline int select_decoding(const AttentionConfig& c, int compute_capability) {
   const int decoding = simt::select_instance(c);
   if (compute_capability != 90 || decoding < 0) return decoding;
@@ -85,14 +86,16 @@ inline constexpr int kSm90SharedBytes = 227 * 1024;
       return kFirstSm90 + i;
     }
   }
+  int best = decoding;
   for (int i = 0; i < sm90::kNumInstances; ++i) {
     const core::SimtConfig& shape = sm90::kInstances[i];
-    if (!core::divides_tiles(shape) && simt::serves(shape, c) && simt::pass_cost(shape, c) <= simt::pass_cost(shape_of(decoding), c) &&
-        shared_layout_of(kFirstSm90 + i, c, shape.warps).bytes <= kSm90SharedBytes) {
-      return kFirstSm90 + i;
+    if (core::divides_tiles(shape) || !simt::serves(shape, c)) continue;
+    const std::int64_t cost = simt::pass_cost(shape, c) - simt::pass_cost(shape_of(best), c);
+    if ((best == decoding ? cost <= 0 : cost < 0) && shared_layout_of(kFirstSm90 + i, c, shape.warps).bytes <= kSm90SharedBytes) {
+      best = kFirstSm90 + i;
     }
   }
-  return decoding;
+  return best;
 }
 
 /// The variant for a configuration; -1 if none serves it by the path that it asks for. Left to choose, native kernels are taken

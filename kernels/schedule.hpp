@@ -16,14 +16,15 @@ namespace fp4pa::FP4PA_GPU {
 
 constexpr int kScheduleThreads = 512;
 
-/// One block. Where there are fewer sequences than threads, several threads share the row blocks of each: one long prompt
-/// has hundreds. Else a thread sums a run of sequences. Sums go through the lanes and then from warp to warp, and prefixes are
-/// written by the first thread of a sequence, or of a run. Then each thread finds where a worker starts; the unit there is the
-/// one that the worker before may have left to merge.
+/// One block. Where there are fewer sequences than threads, several threads share the row blocks of each, a run of them each: one
+/// long prompt has hundreds. Else a thread sums a run of sequences. Sums go through the lanes and then from warp to warp, and
+/// prefixes are written by the first thread of a sequence, or of a run. Then each thread finds in whose share a worker starts, and
+/// the unit there, which is the one that the worker before may have left to merge.
 FP4PA_KERNEL_OF_ONE_BLOCK(schedule, kScheduleThreads, core::WorkList list) {
   constexpr int kScanWarps = kScheduleThreads / kLanes;
   FP4PA_SHARED std::int64_t of_warp[2][kScanWarps];
   FP4PA_SHARED std::int64_t costs[kScheduleThreads + 1];
+  FP4PA_SHARED std::int64_t shares[2][kScheduleThreads];  // where each thread's begins: on the line, and its first slot
   allow_dependents();
   const int thread = thread_id();
   const int parts = list.batch > 0 && list.batch < kScheduleThreads ? kScheduleThreads / list.batch : 1;
@@ -31,13 +32,18 @@ FP4PA_KERNEL_OF_ONE_BLOCK(schedule, kScheduleThreads, core::WorkList list) {
   const int first = thread / parts * run;
   const int begin = first < list.batch ? first : list.batch;
   const int end = begin + run < list.batch ? begin + run : list.batch;
-  const auto cost_of = [&](int b, int share, int shares) {
-    return core::sequence_cost(list.shape(b), list.partition, list.num_kv_heads, share, shares);
+  const auto first_block = [&](int b, int share) {
+    const int blocks = core::row_blocks(list.shape(b), list.partition.tile_rows);
+    return blocks <= parts ? share : share * ((blocks + parts - 1) / parts);
+  };
+  const auto cost_of = [&](int b, int share) {
+    return core::sequence_cost(list.shape(b), list.partition, list.num_kv_heads, first_block(b, share),
+                               first_block(b, share + 1));
   };
 
   core::SequenceCost own{0, 0};
   for (int b = begin; b < end; ++b) {
-    const core::SequenceCost cost = cost_of(b, thread % parts, parts);
+    const core::SequenceCost cost = cost_of(b, thread % parts);
     own.cost += cost.cost;
     own.slots += cost.slots;
   }
@@ -66,12 +72,13 @@ FP4PA_KERNEL_OF_ONE_BLOCK(schedule, kScheduleThreads, core::WorkList list) {
       prefix[list.batch] = total;
       if (which == 0 && run <= 1) costs[list.batch] = total;
     }
+    shares[which][thread] = before;
     if (thread % parts != 0) continue;
     for (int b = begin; b < end; ++b) {
       prefix[b] = before;
       if (which == 0 && run <= 1) costs[b] = before;
       if (run <= 1) break;
-      const core::SequenceCost cost = cost_of(b, 0, 1);
+      const core::SequenceCost cost = cost_of(b, 0);
       before += which == 0 ? cost.cost : cost.slots;
     }
   }
@@ -87,7 +94,22 @@ FP4PA_KERNEL_OF_ONE_BLOCK(schedule, kScheduleThreads, core::WorkList list) {
     start.begin = core::worker_begin(total, workers, worker);
     start.end = core::worker_begin(total, workers, worker + 1);
     if (start.begin < total) {
-      const core::UnitCursor cursor(near, start.begin);
+      start.seq = core::sequence_of(near, start.begin);
+      start.block_begin = near.partition.cost_prefix[start.seq];
+      start.block_slot = balanced ? 0 : list.partition.slot_prefix[start.seq];
+      if (run <= 1 && core::row_blocks(list.shape(start.seq), list.partition.tile_rows) > 1) {
+        const int of_seq = start.seq * parts;
+        int low = of_seq;
+        int high = low + parts;  // the last that begins at or before the worker: empty ones begin where the next does
+        while (high - low > 1) {
+          const int middle = (low + high) / 2;
+          (shares[0][middle] <= start.begin ? low : high) = middle;
+        }
+        start.block = first_block(start.seq, low - of_seq);
+        start.block_begin = shares[0][low];
+        start.block_slot = balanced ? 0 : shares[1][low];
+      }
+      const core::UnitCursor cursor(near, start, start.begin);
       cursor.place(start);
       if (balanced && worker > 0) {
         note = core::merge_note(near, worker - 1, core::worker_begin(total, workers, worker - 1), start.begin, cursor.unit());

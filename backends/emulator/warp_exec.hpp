@@ -113,6 +113,9 @@ class WarpExec {
   void copy_async_16(Lane lane, std::uint32_t to, const void* from, bool valid, Site at = Site::current()) {
     copy_async<16>(lane, to, from, valid, at);
   }
+  void copy_async_8(Lane lane, std::uint32_t to, const void* from, bool valid, Site at = Site::current()) {
+    copy_async<8>(lane, to, from, valid, at);
+  }
   void copy_async_4(Lane lane, std::uint32_t to, const void* from, bool valid, Site at = Site::current()) {
     copy_async<4>(lane, to, from, valid, at);
   }

@@ -123,7 +123,10 @@ class WarpExec {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to), "l"(from), "r"(valid ? 16 : 0)
                  : "memory");
   }
-  /// The same of 4 bytes, which go through the first-level cache.
+  /// The same of 8 and of 4 bytes, which go through the first-level cache.
+  __device__ __forceinline__ void copy_async_8(Lane, std::uint32_t to, const void* from, bool valid) const {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(base_ + to), "l"(from), "r"(valid ? 8 : 0) : "memory");
+  }
   __device__ __forceinline__ void copy_async_4(Lane, std::uint32_t to, const void* from, bool valid) const {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(base_ + to), "l"(from), "r"(valid ? 4 : 0) : "memory");
   }

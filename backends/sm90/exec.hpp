@@ -175,7 +175,7 @@ class ProducerExec : public WarpExec {
           "selp.s32 %0, 1, 0, q;\n"
           "}"
           : "=r"(any)
-          : "r"(f(lane) ? 1 : 0), "n"(1 + kFirst / kGroupWarps), "n"(kWarps * kLanes)
+          : "r"(f(lane) ? 1 : 0), "n"(1 + kFirst / kWarps), "n"(kWarps * kLanes)
           : "memory");
     });
     return this->any([&](Lane) { return any != 0; });

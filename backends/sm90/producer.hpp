@@ -35,13 +35,16 @@ FP4PA_FN void produce(E& exec, const core::AttentionParams& p, const PublishedIt
 }
 
 /// Brings the rows of queries of an item into the second-level cache, by the `threads` threads of which this is `thread`.
-template <class E>
+template <KvKind kKey, class E>
 FP4PA_FN void prefetch_queries(E& exec, const core::AttentionParams& p, const core::RowMap& rows, int thread, int threads) {
-  const int bytes = p.q.dtype == DType::kF32 ? 4 : 2;
+  const bool scaled = core::queries_have_scales<kKey>(p);
+  const int bytes = scaled ? 1 : p.q.dtype == DType::kF32 ? 4 : 2;
   for (int row = thread; row < rows.num_rows; row += threads) {
     const std::int64_t at = rows.token(row) * p.q.token_stride + rows.head(row) * p.q.head_stride;
     const auto* const from = static_cast<const std::uint8_t*>(p.q.data) + at * bytes;
     for (int i = 0; i < p.head_dim * bytes; i += kLine) exec.prefetch(from + i);
+    const core::QueryScales& scales = p.q_scales;
+    if (scaled) exec.prefetch(scales.data + rows.token(row) * scales.token_stride + rows.head(row) * scales.head_stride);
   }
 }
 

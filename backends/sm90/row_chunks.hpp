@@ -31,23 +31,31 @@ struct RowChunks {
   static constexpr int kUnrolled = 2;
   static_assert(E::kLanes % kRowLanes == 0 && kCopies % kUnrolled == 0);
 
-  /// Brings the rows of a warp to its place in operand form, and their factors.
+  /// Brings the rows of a warp to its place in operand form, and their factors. Codes become bf16 on the way, exactly but for
+  /// magnitudes below 2^-126.
   /// @param row_base  of the item's rows, this warp's first
   /// @param query     offset of the warp's queries
   /// @param factors   offset of its rows' factors
   /// @param magnitude  what every factor has in common
-  FP4PA_FN static void load_query(E& exec, const core::HeadTensor& q, const core::RowMap& rows, int row_base,
+  FP4PA_FN static void load_query(E& exec, const core::AttentionParams& p, const core::RowMap& rows, int row_base,
                                   core::QueryForm form, float sign, std::uint32_t query, std::uint32_t factors, float magnitude) {
+    const core::HeadTensor& q = p.q;
+    const bool scaled = core::queries_have_scales<kKey>(p);
     const PerLane<std::int64_t> from = places(exec, q, rows, row_base);
     each_copy([&](int c) {
       const PerLane<std::int64_t> at = place_of_copy(exec, from, c);
       exec.each_lane([&](Lane lane) {
-        const std::int64_t first = at[lane] < 0 ? 0 : at[lane];
-        exec.copy_async_16(lane, address(lane, query, c), static_cast<const std::uint16_t*>(q.data) + first + chunk(lane) * 8,
-                           at[lane] >= 0);
+        const std::int64_t first = (at[lane] < 0 ? 0 : at[lane]) + chunk(lane) * 8;
+        if (scaled) {
+          exec.copy_async_8(lane, address(lane, query, c), static_cast<const std::uint8_t*>(q.data) + first, at[lane] >= 0);
+        } else {
+          exec.copy_async_16(lane, address(lane, query, c), static_cast<const std::uint16_t*>(q.data) + first, at[lane] >= 0);
+        }
       });
     });
     exec.copy_commit();
+    PerLane<std::uint32_t> scales;
+    if (scaled) scales = load_scales(exec, p.q_scales, rows, row_base);
     exec.template copy_wait<0>();
     exec.warp_barrier();
     const bool moves = form.binade == core::QueryForm::kAsIs && q.dtype == (form.bf16 ? DType::kBF16 : DType::kF16) &&
@@ -59,6 +67,7 @@ struct RowChunks {
         x[lane] = exec.template load_shared<Chunk>(lane, address(lane, query, c));
         shift[lane] = 0;
       });
+      if (scaled) expand(exec, scales, c, x);
       if (!moves) convert(exec, q.dtype, form, sign, x, shift);
       exec.each_lane([&](Lane lane) {
         auto& w = x[lane].word;
@@ -140,6 +149,46 @@ struct RowChunks {
   }
   [[nodiscard]] FP4PA_FN static PerLane<std::int64_t> place_of_copy(E& exec, const PerLane<std::int64_t>& place, int c) {
     return exec.shuffle(place, [c](Lane lane) { return row(lane, c); });
+  }
+
+  static constexpr int kLaneScales = kRows * (kHeadDim / 32) / E::kLanes;
+  /// Lane l: scales l / kRows * kLaneScales and on of row l % kRows, a byte each.
+  [[nodiscard]] FP4PA_FN static PerLane<std::uint32_t> load_scales(E& exec, const core::QueryScales& scales,
+                                                                   const core::RowMap& rows, int row_base) {
+    PerLane<std::uint32_t> out;
+    exec.each_lane([&](Lane lane) {
+      const int r = row_base + lane.id % kRows;
+      out[lane] = 0;
+      if (r >= rows.num_rows) return;
+      const std::uint8_t* const from = scales.data + rows.token(r) * scales.token_stride + rows.head(r) * scales.head_stride +
+                                       lane.id / kRows * kLaneScales;
+      FP4PA_UNROLL
+      for (int i = 0; i < kLaneScales; ++i) {
+        out[lane] |= std::uint32_t{exec.template load_global<std::uint8_t>(from + i)} << (8 * i);
+      }
+    });
+    return out;
+  }
+  /// Eight codes in a chunk's first half to bf16.
+  FP4PA_FN static void expand(E& exec, const PerLane<std::uint32_t>& scales, int c, PerLane<Chunk>& x) {
+    const PerLane<std::uint32_t> of_row =
+        exec.shuffle(scales, [c](Lane lane) { return row(lane, c) + chunk(lane) / 4 / kLaneScales * kRows; });
+    exec.each_lane([&](Lane lane) {
+      const std::uint32_t scale = of_row[lane] >> (8 * (chunk(lane) / 4 % kLaneScales));
+      const float factor = core::E8M0::decode(static_cast<std::uint8_t>(scale));
+      auto& w = x[lane].word;
+      const std::uint32_t codes[2] = {w[0], w[1]};
+      FP4PA_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        std::uint32_t pairs[2];
+        sm80::e4m3_to_f16(codes[i], pairs);
+        FP4PA_UNROLL
+        for (int j = 0; j < 2; ++j) {
+          w[2 * i + j] = sm80::pack_bf16(core::query_half<E>(DType::kF16, pairs[j] & 0xffffu) * factor,
+                                         core::query_half<E>(DType::kF16, pairs[j] >> 16) * factor);
+        }
+      }
+    });
   }
 
   /// From a query's elements to operands.

@@ -32,6 +32,13 @@ struct HeadTensor {
   DType dtype;
 };
 
+/// E8M0 scales of E4M3 codes, one per 32 along head_dim; strides in bytes.
+struct QueryScales {
+  const std::uint8_t* data;  // null: there are none
+  std::int64_t token_stride;
+  std::int64_t head_stride;
+};
+
 struct AttentionParams {
   Segment segments[2];        // [0]: the only tier or the old one; [1]: the recent one
   std::int32_t num_segments;  // 1 or 2
@@ -39,6 +46,7 @@ struct AttentionParams {
   std::int32_t group_tokens;
 
   HeadTensor q;
+  QueryScales q_scales;  // where there are any, q's data are codes, and its dtype is what they become
   HeadTensor o;
   float* lse;  // [tokens, num_q_heads] natural log, or null
 

@@ -163,13 +163,15 @@ struct SequenceCost {
   std::int64_t slots;  // partial slots under fixed splits
 };
 
-/// Cost of all units of a sequence, or of those of every `step`-th row block from `first` on.
+/// Cost of all units of a sequence, or of those of the row blocks from `first` to before `last`.
 [[nodiscard]] FP4PA_FN constexpr SequenceCost sequence_cost(const SequenceShape& s, const Partition& p, std::int32_t num_kv_heads,
-                                                            std::int32_t first = 0, std::int32_t step = 1) {
+                                                            std::int32_t first = 0, std::int32_t last = INT32_MAX) {
   SequenceCost sum{0, 0};
   const std::int32_t blocks = row_blocks(s, p.tile_rows);
+  if (last > blocks) last = blocks;
   const std::int32_t split = piece_tiles(s, p.split_tiles);
-  for (std::int32_t block = first; block < blocks; block += step) {
+  FP4PA_NO_UNROLL
+  for (std::int32_t block = first; block < last; ++block) {
     const std::int32_t tiles = visible_tiles(s, p.tile_rows, block).size();
     sum.cost += unit_cost(tiles, split, p.overhead_tiles);
     if (split != 0) {

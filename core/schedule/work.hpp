@@ -61,28 +61,28 @@ struct WorkerStart {
   std::int64_t block_slot;   // fixed splits: slot of the first piece there
 };
 
+/// The sequence that holds coordinate x, 0 <= x < total_cost().
+[[nodiscard]] FP4PA_FN std::int32_t sequence_of(const WorkList& list, std::int64_t x) {
+  std::int32_t low = 0;
+  std::int32_t high = list.batch;  // the last sequence whose prefix is <= x; empty ones share a prefix, so the last
+  while (high - low > 1) {
+    const std::int32_t middle = (low + high) / 2;
+    if (list.partition.cost_prefix[middle] <= x) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 /// Walks the units: the KV heads of a row block, which are alike, and then on to the next row block.
 class UnitCursor {
  public:
   /// The unit that holds coordinate x, 0 <= x < total_cost().
   FP4PA_FN UnitCursor(const WorkList& list, std::int64_t x) : list_(list) {
-    std::int32_t low = 0;
-    std::int32_t high = list.batch;  // the last sequence whose prefix is <= x; empty ones share a prefix, so the last
-    while (high - low > 1) {
-      const std::int32_t middle = (low + high) / 2;
-      if (list.partition.cost_prefix[middle] <= x) {
-        low = middle;
-      } else {
-        high = middle;
-      }
-    }
-    enter_sequence(low);
-    measure();
-    while (x >= block_begin_ + unit_.cost * list_.num_kv_heads) {
-      next_block();
-      measure();
-    }
-    set_head(static_cast<std::int32_t>(divide(x - block_begin_, unit_.cost)));
+    enter_sequence(sequence_of(list, x));
+    walk_to(x);
   }
   /// The unit in which a worker's piece begins. measure() comes next.
   FP4PA_FN UnitCursor(const WorkList& list, const WorkerStart& start) : list_(list), shape_(list.shape(start.seq)) {
@@ -92,6 +92,8 @@ class UnitCursor {
     block_begin_ = start.block_begin;
     block_slot_ = start.block_slot;
   }
+  /// The unit that holds coordinate x, in a sequence from the row block of `start` on.
+  FP4PA_FN UnitCursor(const WorkList& list, const WorkerStart& start, std::int64_t x) : UnitCursor(list, start) { walk_to(x); }
   FP4PA_FN void place(WorkerStart& start) const {
     start.seq = unit_.seq;
     start.block = unit_.block;
@@ -134,6 +136,14 @@ class UnitCursor {
   }
 
  private:
+  FP4PA_FN void walk_to(std::int64_t x) {
+    measure();
+    while (x >= block_begin_ + unit_.cost * list_.num_kv_heads) {
+      next_block();
+      measure();
+    }
+    set_head(static_cast<std::int32_t>(divide(x - block_begin_, unit_.cost)));
+  }
   FP4PA_FN void enter_sequence(std::int32_t seq) {
     shape_ = list_.shape(seq);
     unit_.seq = seq;

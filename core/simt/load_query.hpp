@@ -24,7 +24,7 @@ FP4PA_FN void SimtTileBackend<Shim>::load_query(const RowMap& rows, const Tensor
   const int step = divides_rows(kConfig) ? 1 : exec_.num_warps();
   if constexpr (requires { typename Shim::RowChunks; }) {
     if (p_.rotation == Rotation::kNone && terms() == 1 && query_rows_are_chunks(p_.q)) {
-      Shim::RowChunks::load_query(exec_, p_.q, rows, row_base(), form, sign, query_offset(),
+      Shim::RowChunks::load_query(exec_, p_, rows, row_base(), form, sign, query_offset(),
                                   layout_.row_factors + 4 * row_base(), magnitude * form.unit);
       return;
     }

@@ -19,6 +19,7 @@
 #include "core/formats/half.hpp"
 #include "core/formats/minifloat.hpp"
 #include "core/simt/exec.hpp"
+#include "core/simt/kv_kind.hpp"
 #include "core/simt/peers.hpp"
 
 namespace fp4pa::core {
@@ -36,6 +37,12 @@ struct QueryForm {
 [[nodiscard]] FP4PA_FN int query_terms(DType query, Rotation rotation, bool operand_is_bf16) {
   if (query == DType::kF32 || rotation != Rotation::kNone) return 2;
   return operand_is_bf16 && query == DType::kF16 ? 2 : 1;
+}
+
+/// Whether queries come as codes with scales: none but kernels for MXFP8 keys know of it.
+template <KvKind kKey>
+[[nodiscard]] FP4PA_FN bool queries_have_scales(const AttentionParams& p) {
+  return kKey == KvKind::kMxfp8 && p.q_scales.data != nullptr;
 }
 
 /// The bits of an element, and what they say.

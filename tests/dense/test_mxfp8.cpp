@@ -12,13 +12,13 @@ Shape ragged(std::int32_t head_dim, bool causal) {
   return {{5, 1, 70, 33}, {37, 1, 70, 130}, 4, 2, head_dim, causal, 0.0f};
 }
 
-/// Codes as a cache without scales, of one token a page, run by the paged call: as they are (fp8_e4m3), or their values
-/// in bf16.
-struct Unscaled {
+/// Q's values in bf16, and K and V as a cache of one token a page, run by the paged call: codes without scales (fp8_e4m3), with
+/// them (mxfp8), or their values in bf16.
+struct Paged {
   std::vector<std::uint8_t> bits;
   Status status;
 };
-Unscaled run_unscaled(const Mxfp8Call& call, const char* backend, KvFormat format) {
+Paged run_paged(const Mxfp8Call& call, const char* backend, KvFormat format) {
   const Shape& s = call.shape;
   AttentionConfig c;
   c.cache.num_kv_heads = s.kv_heads;
@@ -30,7 +30,7 @@ Unscaled run_unscaled(const Mxfp8Call& call, const char* backend, KvFormat forma
   const auto bf16_values = [](const Mxfp8Data& x) {
     Memory values(x.elements * 2);
     for (std::size_t i = 0; i < x.elements; ++i) {
-      const std::uint16_t half = core::f32_to_bf16(static_cast<float>(reference::decode_e4m3(x.codes.data()[i])));
+      const std::uint16_t half = core::f32_to_bf16(static_cast<float>(x.value(i)));
       std::memcpy(values.data() + 2 * i, &half, 2);
     }
     return values;
@@ -38,10 +38,15 @@ Unscaled run_unscaled(const Mxfp8Call& call, const char* backend, KvFormat forma
   const Memory q = bf16_values(call.q), k = bf16_values(call.k), v = bf16_values(call.v);
   c.cache.k.data = format == KvFormat::kBf16 ? k.data() : call.k.codes.data();
   c.cache.v.data = format == KvFormat::kBf16 ? v.data() : call.v.codes.data();
+  if (format == KvFormat::kMxfp8) {
+    c.cache.k.scales = call.k.scales.data();
+    c.cache.v.scales = call.v.scales.data();
+  }
   c.num_q_heads = s.q_heads;
   c.q_dtype = DType::kBF16;
   c.o_dtype = DType::kF32;
   c.causal = s.causal;
+  c.sm_scale = s.sm_scale;
   const DenseLimits l = s.limits();
   c.max_batch = l.max_batch;
   c.max_q_tokens = l.max_q_tokens;
@@ -71,6 +76,31 @@ Unscaled run_unscaled(const Mxfp8Call& call, const char* backend, KvFormat forma
   return {out.bits(), status};
 }
 
+/// A tensor with heads outermost and gaps between its rows and heads.
+struct Apart {
+  Apart(const Mxfp8Data& x, std::int64_t heads, std::int64_t dim) {
+    const std::int64_t rows = static_cast<std::int64_t>(x.elements) / dim, tokens = rows / heads;
+    const std::int64_t scale_bytes = dim / 32;
+    Mxfp8Tensor& t = tensor;
+    t.token_stride = dim + 16;
+    t.head_stride = t.token_stride * tokens + 16;
+    t.scale_token_stride = scale_bytes + 1;
+    t.scale_head_stride = t.scale_token_stride * tokens + 1;
+    codes = Memory(static_cast<std::size_t>(heads * t.head_stride));
+    scales = Memory(static_cast<std::size_t>(heads * t.scale_head_stride));
+    for (std::int64_t row = 0; row < rows; ++row) {
+      std::memcpy(codes.data() + row / heads * t.token_stride + row % heads * t.head_stride, x.codes.data() + row * dim,
+                  static_cast<std::size_t>(dim));
+      std::memcpy(scales.data() + row / heads * t.scale_token_stride + row % heads * t.scale_head_stride,
+                  x.scales.data() + row * scale_bytes, static_cast<std::size_t>(scale_bytes));
+    }
+    t.codes = codes.data();
+    t.scales = scales.data();
+  }
+  Memory codes, scales;
+  Mxfp8Tensor tensor;
+};
+
 Mxfp8Decode decodes[] = {Mxfp8Decode::kPerTile, Mxfp8Decode::kOnce};
 
 }  // namespace
@@ -85,10 +115,32 @@ TEST_CASE("mxfp8: identity scales equal the unscaled path") {
         for (Mxfp8Data* x : {&call.q, &call.k, &call.v}) x->set_scales(0);
         call.config.decode = target.sums_alike ? Mxfp8Decode::kPerTile : Mxfp8Decode::kOnce;
         REQUIRE(call.run(target.backend) == Status::kOk);
-        const Unscaled unscaled = run_unscaled(call, target.backend, unscaled_format);
+        const Paged unscaled = run_paged(call, target.backend, unscaled_format);
         REQUIRE(unscaled.status == Status::kOk);
         INFO(std::string(target.backend), " head_dim ", head_dim, " causal ", causal);
         CHECK(call.out.bits() == unscaled.bits);
+      }
+    }
+  }
+}
+
+TEST_CASE("mxfp8: queries of codes and scales are their values in bf16, bit for bit") {
+  for (const Target& target : kTargets) {
+    for (const std::int32_t head_dim : {64, 128}) {
+      for (const int spread : {1, 12}) {  // 2^25: a row's smallest elements leave f16's range beside its largest
+        Mxfp8Call call(ragged(head_dim, true), 9, -spread, spread);
+        call.config.decode = Mxfp8Decode::kPerTile;
+        REQUIRE(call.run(target.backend) == Status::kOk);
+        const Paged paged = run_paged(call, target.backend, KvFormat::kMxfp8);
+        REQUIRE(paged.status == Status::kOk);
+        INFO(std::string(target.backend), " head_dim ", head_dim, " spread ", spread);
+        CHECK(call.out.bits() == paged.bits);
+
+        const Apart q(call.q, call.shape.q_heads, head_dim);
+        call.args.q = q.tensor;
+        call.out.reset();
+        REQUIRE(run_mxfp8_attention(call.plan, call.args) == Status::kOk);
+        CHECK(call.out.bits() == paged.bits);
       }
     }
   }
@@ -292,30 +344,10 @@ TEST_CASE("mxfp8: strides, outputs in f16 and bf16, empty sequences") {
       CHECK(error.lse <= 2e-5);
       const std::vector<std::uint8_t> bits = call.out.bits();
 
-      // Heads outermost, with gaps.
-      Mxfp8Tensor* const tensors[] = {&call.args.q, &call.args.k, &call.args.v};
-      Mxfp8Data* const data[] = {&call.q, &call.k, &call.v};
-      std::vector<Memory> moved;
-      for (int i = 0; i < 3; ++i) {
-        const std::int64_t heads = i == 0 ? 4 : 2, tokens = i == 0 ? shape.q_tokens() : shape.kv_tokens();
-        Mxfp8Tensor& t = *tensors[i];
-        t.token_stride = 80;
-        t.head_stride = 80 * tokens + 16;
-        t.scale_token_stride = 3;
-        t.scale_head_stride = 3 * tokens + 1;
-        moved.emplace_back(static_cast<std::size_t>(heads * t.head_stride));
-        moved.emplace_back(static_cast<std::size_t>(heads * t.scale_head_stride));
-        std::uint8_t* const codes = moved[moved.size() - 2].data();
-        std::uint8_t* const scales = moved.back().data();
-        for (std::int64_t row = 0; row < tokens * heads; ++row) {
-          std::memcpy(codes + row / heads * t.token_stride + row % heads * t.head_stride,
-                      data[i]->codes.data() + row * 64, 64);
-          std::memcpy(scales + row / heads * t.scale_token_stride + row % heads * t.scale_head_stride,
-                      data[i]->scales.data() + row * 2, 2);
-        }
-        t.codes = codes;
-        t.scales = scales;
-      }
+      const Apart q(call.q, 4, 64), k(call.k, 2, 64), v(call.v, 2, 64);
+      call.args.q = q.tensor;
+      call.args.k = k.tensor;
+      call.args.v = v.tensor;
       call.out.reset();
       REQUIRE(run_mxfp8_attention(call.plan, call.args) == Status::kOk);
       CHECK(call.out.bits() == bits);

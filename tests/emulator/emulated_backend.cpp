@@ -55,6 +55,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
 }
 /// As the emulation says of its instances.
 bool native(std::int32_t variant) noexcept { return current.emulation->native(variant); }
+bool decodes_aside(std::int32_t variant) noexcept { return current.emulation->config(variant).producers > 0; }
 Status run(const api::RunRequest& request) noexcept {
   if (const Status s = cpu::check_lengths_and_tables(request); s != Status::kOk) return s;
   const core::AttentionParams p = api::make_params(request);
@@ -93,6 +94,7 @@ const Backend kEmulatedBackend{.name = "cuda",
                                .quantize_weight = cpu::quantize_weight,
                                .linear_workspace = emulator_test::gemm_workspace,
                                .linear = emulator_test::gemm,
-                               .native = emulator_test::native};
+                               .native = emulator_test::native,
+                               .decodes_aside = emulator_test::decodes_aside};
 }
 }  // namespace fp4pa

@@ -8,6 +8,7 @@
 #include "tests/attention/grid_instance.hpp"
 #include "tests/attention/scene.hpp"
 #include "tests/cache/random.hpp"
+#include "tests/dense/fixture.hpp"
 #include "tests/emulator/sm90_instances.hpp"
 #include "tests/emulator/sweep.hpp"
 
@@ -180,6 +181,21 @@ TEST_CASE("sm_90a: 17 to 32 query rows are one pass of a warpgroup") {
   CHECK(rows(4) == 32);
   CHECK(rows(5) == 0);
   CHECK(rows(8) == 0);
+  // Up to 64 rows are one pass of two warpgroups, one of which decodes.
+  const auto tile_rows = [&](int q_len) {
+    c.max_q_len = q_len;
+    return simt::rows_of(cuda::shape_of(cuda::select_variant(c, 90)));
+  };
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kFp8E4m3}) {
+    c.cache.k.format = c.cache.v.format = format;
+    CHECK(tile_rows(2) < 32);
+    CHECK(tile_rows(4) == (format == KvFormat::kMxfp4 ? 32 : 64));
+    CHECK(tile_rows(5) == 64);
+    CHECK(tile_rows(8) == 64);
+    CHECK(tile_rows(9) == 128);
+    CHECK(tile_rows(20) == 128);
+  }
+  c.cache.k.format = c.cache.v.format = KvFormat::kMxfp4;
   // What the other kernels are for.
   c.softcap = 30.0f;
   CHECK(rows(4) == 0);
@@ -290,6 +306,24 @@ void check_window() {
 TEST_CASE("sm_90a: f16 holds every code times every scale of its window") {
   check_window<core::KvKind::kMxfp4, core::E2M1>();
   check_window<core::KvKind::kMxfp8, core::E4M3>();
+}
+
+TEST_CASE("sm_90a: MXFP8 queries as codes and scales") {
+  const emulator_test::Setup before = emulator_test::current;
+  emulator::Findings findings;
+  emulator_test::current.emulation = &emulator_test::kSm90;
+  emulator_test::current.watch = {emulator::Order::forwards(), &findings, nullptr};
+  for (const bool causal : {false, true}) {
+    dense_test::Mxfp8Call call({{70, 5}, {70, 130}, 4, 2, 128, causal, 0.0f}, 3, -1, 1);
+    call.config.decode = Mxfp8Decode::kPerTile;
+    REQUIRE(call.run("cuda") == Status::kOk);
+    CHECK(findings.text() == "");
+    CHECK(sm90::kInstances[emulator_test::current.planned].producers > 0);
+    const dense_test::Error error = call.out.error(call.want());
+    CHECK(error.o <= 2e-3);
+    CHECK(error.lse <= 2e-5);
+  }
+  emulator_test::current = before;
 }
 
 /// In a tile, from tile to tile, from one item to the next, and NaN: tiles in f16 and in bf16, and both in one item.

@@ -170,19 +170,27 @@ KvCacheDesc moved(Mirror& mirror, KvCacheDesc cache) {
   return cache;
 }
 
-void add(Mirror& mirror, const AttentionConfig& c, const AttentionArgs& a) {
+void add(Mirror& mirror, const AttentionConfig& c, const AttentionArgs& a, const core::QueryScales& q_scales) {
   add(mirror, c.cache);
   if (c.two_tier) {
     add(mirror, c.recent);
     mirror.add(a.recent_table, std::int64_t{4} * a.batch * c.ring_pages);
   }
   const std::int64_t dense_token = std::int64_t{c.num_q_heads} * c.cache.head_dim;
-  const auto tensor = [&](const void* data, std::int64_t token_stride, std::int64_t head_stride, DType dtype) {
-    mirror.add(data, rows_bytes(a.qo_indptr[a.batch], token_stride != 0 ? token_stride : dense_token, c.num_q_heads,
-                                head_stride != 0 ? head_stride : c.cache.head_dim, c.cache.head_dim, dtype));
+  const std::int32_t tokens = a.qo_indptr[a.batch];
+  const auto tensor = [&](const void* data, std::int64_t token_stride, std::int64_t head_stride, std::int64_t size) {
+    mirror.add(data, size * span(1, 0, tokens, token_stride != 0 ? token_stride : dense_token, c.num_q_heads,
+                                 head_stride != 0 ? head_stride : c.cache.head_dim, c.cache.head_dim));
   };
-  tensor(a.q, a.q_token_stride, a.q_head_stride, c.q_dtype);
-  tensor(a.o, a.o_token_stride, a.o_head_stride, c.o_dtype);
+  const bool codes = q_scales.data != nullptr;
+  if (tokens > 0) {
+    tensor(a.q, a.q_token_stride, a.q_head_stride, codes ? 1 : size_of(c.q_dtype));
+    tensor(a.o, a.o_token_stride, a.o_head_stride, size_of(c.o_dtype));
+    if (codes) {
+      mirror.add(q_scales.data, span(1, 0, tokens, q_scales.token_stride, c.num_q_heads, q_scales.head_stride,
+                                     c.cache.head_dim / 32));
+    }
+  }
   const std::int64_t rows = std::int64_t{a.qo_indptr[a.batch]} * c.num_q_heads;
   mirror.add(a.lse, 4 * rows);
   mirror.add(a.qo_indptr, std::int64_t{4} * (a.batch + 1));
@@ -228,10 +236,12 @@ using gpu_test::kBackend;
 
 Status run(const api::RunRequest& r) noexcept {
   Mirror mirror;
-  add(mirror, r.config, r.args);
+  add(mirror, r.config, r.args, r.q_scales);
   const AttentionConfig config = moved(mirror, r.config);
   const AttentionArgs args = moved(mirror, r.args);
-  const Status status = kBackend.run({config, r.choice, args});
+  core::QueryScales q_scales = r.q_scales;
+  q_scales.data = mirror.device(q_scales.data);
+  const Status status = kBackend.run({config, r.choice, args, q_scales});
   mirror.bring_home();
   return status;
 }
@@ -509,6 +519,9 @@ const Backend kMirroredBackend{
     .quantize_weight = gpu_test::quantize_weight,
     .linear_workspace = gpu_test::linear_workspace,
     .linear = gpu_test::linear,
+    .decodes_aside = [](std::int32_t variant) noexcept {
+      return gpu_test::kBackend.decodes_aside != nullptr && gpu_test::kBackend.decodes_aside(variant);
+    },
 };
 
 }  // namespace fp4pa::api

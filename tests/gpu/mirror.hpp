@@ -53,7 +53,8 @@ class Mirror {
 void add(Mirror& mirror, const KvCacheDesc& cache);
 [[nodiscard]] KvCacheDesc moved(Mirror& mirror, KvCacheDesc cache);
 /// The same for the arguments of a run; `workspace_bytes` of workspace.
-void add(Mirror& mirror, const AttentionConfig& config, const AttentionArgs& args);
+/// @param q_scales  as api::RunRequest has them
+void add(Mirror& mirror, const AttentionConfig& config, const AttentionArgs& args, const core::QueryScales& q_scales = {});
 [[nodiscard]] AttentionConfig moved(Mirror& mirror, AttentionConfig config);
 [[nodiscard]] AttentionArgs moved(Mirror& mirror, AttentionArgs args);
 

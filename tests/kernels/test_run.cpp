@@ -51,6 +51,7 @@ scene::Spec spec_of(std::int32_t head_dim, std::vector<scene::Sequence> sequence
 }
 
 const std::vector<scene::Sequence> kMixed{{1, 700, 0}, {9, 300, 1}, {0, 50, 2}, {1, 64, 3}, {2, 1, 4}, {40, 1500, 5}};
+const std::vector<scene::Sequence> kPrompts{{5000, 5100, 0}, {0, 10, 1}, {900, 1000, 2}};  // more row blocks than threads
 
 std::vector<std::int64_t> prefixes(const Planned& p) {
   const std::int64_t* cost = p.list.partition.cost_prefix;
@@ -67,7 +68,7 @@ std::vector<std::int64_t> prefixes(const Planned& p) {
 TEST_CASE("the schedule's prefix sums are those of one loop") {
   std::vector<scene::Sequence> many;  // more sequences than the block has threads
   for (std::int32_t i = 0; i < 700; ++i) many.push_back({i % 5, i * 7 % 90 + 1, 0});
-  for (const auto& sequences : {kMixed, many}) {
+  for (const auto& sequences : {kMixed, kPrompts, many}) {
     for (const std::int32_t split : {0, 128}) {
       Planned p(spec_of(32, sequences), 5, split);
       core::fill_prefixes(p.list);
@@ -86,7 +87,7 @@ TEST_CASE("the schedule leaves each worker's start, and the note of what goes on
   std::vector<scene::Sequence> many;
   for (std::int32_t i = 0; i < 700; ++i) many.push_back({i % 5, i * 7 % 90 + 1, 0});
   int with_items = 0, with_notes = 0;
-  for (const auto& sequences : {kMixed, many}) {
+  for (const auto& sequences : {kMixed, kPrompts, many}) {
     for (const std::int32_t split : {0, 128}) {
       for (const std::int32_t workers : {5, 600}) {  // more than there are threads for
         Planned p(spec_of(32, sequences), workers, split);
