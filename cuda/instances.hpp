@@ -152,11 +152,11 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 }
 
 /// What the passes cost. Where warps divide the rows, every warp waits for keys that one block alone brings in: measured at 4.5
-/// passes of warps that divide the keys, with a few dozen rows. Tiles of 64 rows are for whom one suffices.
+/// passes of warps that divide the keys, with a few dozen rows. Tiles of 64 rows are for whom one suffices, and cost three.
 [[nodiscard]] inline std::int64_t pass_cost(const SimtConfig& i, const AttentionConfig& c) {
   const std::int64_t n = passes(i, c);
   if (!core::divides_rows(i)) return n;
-  return n == 1 && i.producers > 0 && rows_of(i) == 64 ? 2 : 4 * n;
+  return n == 1 && i.producers > 0 && rows_of(i) == 64 ? 3 : 4 * n;
 }
 
 /// Of the first in a list that serve a configuration and have its formats, the one whose tiles its rows fill best; -1 if none.

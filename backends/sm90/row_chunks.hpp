@@ -63,11 +63,12 @@ struct RowChunks {
     each_copy([&](int c) {
       PerLane<Chunk> x;
       PerLane<int> shift;
-      exec.each_lane([&](Lane lane) {
-        x[lane] = exec.template load_shared<Chunk>(lane, address(lane, query, c));
-        shift[lane] = 0;
-      });
-      if (scaled) expand(exec, scales, c, x);
+      exec.each_lane([&](Lane lane) { shift[lane] = 0; });
+      if (scaled) {
+        expand(exec, scales, query, c, x);
+      } else {
+        exec.each_lane([&](Lane lane) { x[lane] = exec.template load_shared<Chunk>(lane, address(lane, query, c)); });
+      }
       if (!moves) convert(exec, q.dtype, form, sign, x, shift);
       exec.each_lane([&](Lane lane) {
         auto& w = x[lane].word;
@@ -169,23 +170,25 @@ struct RowChunks {
     });
     return out;
   }
-  /// Eight codes in a chunk's first half to bf16.
-  FP4PA_FN static void expand(E& exec, const PerLane<std::uint32_t>& scales, int c, PerLane<Chunk>& x) {
+  /// Eight codes, in the first half of a chunk's place, to bf16.
+  FP4PA_FN static void expand(E& exec, const PerLane<std::uint32_t>& scales, std::uint32_t query, int c, PerLane<Chunk>& x) {
+    struct alignas(8) Codes {
+      std::uint32_t word[2];
+    };
     const PerLane<std::uint32_t> of_row =
         exec.shuffle(scales, [c](Lane lane) { return row(lane, c) + chunk(lane) / 4 / kLaneScales * kRows; });
     exec.each_lane([&](Lane lane) {
       const std::uint32_t scale = of_row[lane] >> (8 * (chunk(lane) / 4 % kLaneScales));
       const float factor = core::E8M0::decode(static_cast<std::uint8_t>(scale));
-      auto& w = x[lane].word;
-      const std::uint32_t codes[2] = {w[0], w[1]};
+      const auto codes = exec.template load_shared<Codes>(lane, address(lane, query, c));
       FP4PA_UNROLL
       for (int i = 0; i < 2; ++i) {
         std::uint32_t pairs[2];
-        sm80::e4m3_to_f16(codes[i], pairs);
+        sm80::e4m3_to_f16(codes.word[i], pairs);
         FP4PA_UNROLL
         for (int j = 0; j < 2; ++j) {
-          w[2 * i + j] = sm80::pack_bf16(core::query_half<E>(DType::kF16, pairs[j] & 0xffffu) * factor,
-                                         core::query_half<E>(DType::kF16, pairs[j] >> 16) * factor);
+          const auto value = [&](std::uint32_t half) { return core::query_half<E>(DType::kF16, half) * factor; };
+          x[lane].word[2 * i + j] = sm80::pack_bf16(value(pairs[j] & 0xffffu), value(pairs[j] >> 16));
         }
       }
     });
