@@ -218,7 +218,12 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     const auto at = [&](int term) {
       return Query::chunk_address(query, terms, term, row, dim / 8) + 4 * static_cast<std::uint32_t>(p);
     };
-    sm80::store_pair(exec, lane, operands_are_bf16(kind), low, high, terms, at);
+    const bool bf16 = operands_are_bf16(kind);
+    const std::uint32_t word = bf16 ? sm80::pack_bf16(low, high) : sm80::pack_f16(low, high);
+    exec.template store_shared<std::uint32_t>(lane, at(0), word);
+    if (terms == 1) return;
+    exec.template store_shared<std::uint32_t>(lane, at(1), bf16 ? sm80::pack_bf16_rest(low, high, word)
+                                                                : sm80::pack_f16_rest(low, high, word));
   }
 };
 
