@@ -14,6 +14,9 @@
 /// The head of a kernel with blocks of `threads` threads and one argument, by value.
 #define FP4PA_KERNEL(name, threads, ...) \
   __global__ void __launch_bounds__(threads) name(const __grid_constant__ __VA_ARGS__)
+/// The same with registers for so many blocks on a multiprocessor; 0: as many as the compiler sees fit.
+#define FP4PA_KERNEL_OF_BLOCKS(name, threads, blocks, ...) \
+  __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ __VA_ARGS__)
 /// The same for a kernel of one block, which has a multiprocessor's registers to itself.
 #define FP4PA_KERNEL_OF_ONE_BLOCK(name, threads, ...) \
   __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ __VA_ARGS__)
@@ -79,6 +82,8 @@ struct Bf16Pairs {
 [[nodiscard]] __device__ inline std::uint32_t upper_halves(float low, float high) {
   return __byte_perm(core::float_bits(low), core::float_bits(high), 0x7632);
 }
+/// |x|, which costs nothing where it is multiplied.
+[[nodiscard]] __device__ inline float magnitude(float x) { return fabsf(x); }
 /// The larger magnitude, NaN if one is; `most` has no sign.
 [[nodiscard]] __device__ inline float larger_magnitude(float most, float x) {
   float out;

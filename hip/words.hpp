@@ -30,6 +30,7 @@
 #define FP4PA_KERNEL(name, threads, ...) \
   __attribute__((global, visibility("hidden"), amdgpu_flat_work_group_size(threads, threads))) void name(const __VA_ARGS__)
 #define FP4PA_KERNEL_OF_ONE_BLOCK FP4PA_KERNEL
+#define FP4PA_KERNEL_OF_BLOCKS(name, threads, blocks, ...) FP4PA_KERNEL(name, threads, __VA_ARGS__)
 
 namespace fp4pa::hip {
 
@@ -85,7 +86,7 @@ FP4PA_DEVICE inline void unpack_f16(std::uint32_t word, float* low, float* high)
   *low = static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(word)));
   *high = static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(word >> 16)));
 }
-/// No arithmetic on pairs of bfloat16: nothing of this is defined, what asks for it is compiled for other devices.
+/// No arithmetic on pairs of bfloat16: that is not defined, what asks for it is compiled for other devices.
 struct Bf16Pairs {
   static constexpr bool kThere = false;
   FP4PA_DEVICE static std::uint32_t mul(std::uint32_t a, std::uint32_t b);
@@ -93,13 +94,21 @@ struct Bf16Pairs {
   FP4PA_DEVICE static std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c);
   FP4PA_DEVICE static std::uint32_t max_magnitude(std::uint32_t a, std::uint32_t b);
   FP4PA_DEVICE static std::uint32_t min_magnitude(std::uint32_t a, std::uint32_t b);
-  FP4PA_DEVICE static std::uint32_t select(std::uint32_t mask, std::uint32_t a, std::uint32_t b);
-  FP4PA_DEVICE static std::uint32_t bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selectors);
+  FP4PA_DEVICE static std::uint32_t select(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
+    return (a & mask) | (b & ~mask);
+  }
+  FP4PA_DEVICE static std::uint32_t bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {
+    const std::uint32_t two = (selectors & 0x07u) | (selectors & 0x70u) << 4;
+    const std::uint32_t upper_two = (selectors & 0x0700u) << 8 | (selectors & 0x7000u) << 12;
+    return __builtin_amdgcn_perm(b, a, two | upper_two);
+  }
 };
 /// The upper halves of two f32, that of `low` below.
 [[nodiscard]] FP4PA_DEVICE inline std::uint32_t upper_halves(float low, float high) {
   return core::float_bits(low) >> 16 | (core::float_bits(high) & 0xffff0000u);
 }
+/// |x|, which costs nothing where it is multiplied.
+[[nodiscard]] FP4PA_DEVICE inline float magnitude(float x) { return __builtin_fabsf(x); }
 /// The larger magnitude, NaN if one is; `most` has no sign.
 [[nodiscard]] FP4PA_DEVICE inline float larger_magnitude(float most, float x) {
   const std::uint32_t a = core::float_bits(most);

@@ -65,7 +65,7 @@ struct ColumnScales {
       y[i] = kNan && nan != 0 && ((nan >> (4 * i)) & 1u) != 0 ? 0.0f : t * factors[i];
     }
     const std::uint32_t halves[4] = {pack_f16(y[0], y[4]), pack_f16(y[1], y[5]), pack_f16(y[2], y[6]), pack_f16(y[3], y[7])};
-    const std::uint32_t codes = core::e2m1_codes(halves);
+    const std::uint32_t codes = core::e2m1_codes<Bf16Pairs>(halves);
     return kNan ? (codes & ~nan) | (0x77777777u & nan) : codes;
   }
   FP4PA_DEVICE void store(std::uint8_t* to, bool words_of_scales) const {
@@ -292,16 +292,16 @@ FP4PA_KERNEL(append_group_pieces, kPieceThreads, PieceArgs args) {
 
 template <int kGroup>
 [[nodiscard]] inline PieceKernel append_groups_of(DType dtype) {
-  return dtype == DType::kF32   ? append_group_pieces<DType::kF32, kGroup>
-         : dtype == DType::kF16 ? append_group_pieces<DType::kF16, kGroup>
-                                : append_group_pieces<DType::kBF16, kGroup>;
+  return {dtype == DType::kF32   ? append_group_pieces<DType::kF32, kGroup>
+          : dtype == DType::kF16 ? append_group_pieces<DType::kF16, kGroup>
+                                 : append_group_pieces<DType::kBF16, kGroup>};
 }
 /// V alone; @param a  of append
 [[nodiscard]] inline Status launch_group_pieces(const AppendArgs& a, DType dtype, const ExecDesc& exec) noexcept {
   PieceArgs args = piece_args(a, kGroupShape, kGroupShape);
   const auto group = static_cast<std::uint32_t>(a.tensors[1].view.token_group());
   args.threads[1] = (args.tokens + group - 1) / group * args.per_tokens[1].divisor * (group / kTokensOfLane);
-  return launch(group == 16 ? append_groups_of<16>(dtype) : append_groups_of<32>(dtype),
+  return launch((group == 16 ? append_groups_of<16>(dtype) : append_groups_of<32>(dtype)).run,
                 grid((args.threads[1] + kPieceThreads - 1) / kPieceThreads), kPieceThreads, 0, exec.stream, args,
                 "launching append of groups");
 }

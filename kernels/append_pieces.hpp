@@ -5,23 +5,45 @@
 
 namespace fp4pa::FP4PA_GPU {
 
-/// A thread writes 16 bytes of a row, which is 32 elements of four bits, or 8 or 16. What has scales takes eight tokens side by side.
-/// 32 elements to be rotated take registers that room for warps needs more.
+/// Threads of a block. Large code is not to be in too many places of a multiprocessor at once.
+[[nodiscard]] FP4PA_FN constexpr int append_threads(PieceKind kind) {
+  return bits_of(kind) == 4 && kind != PieceKind::kNvfp4FourOverSix ? 128 : kPieceThreads;
+}
+/// Blocks that a multiprocessor has registers for, some warps waiting while others work; 0: as the compiler sees fit.
+[[nodiscard]] FP4PA_FN constexpr int append_blocks(PieceKind kind, DType dtype) {
+  if (bits_of(kind) != 4 || dtype != DType::kBF16 || !Bf16Pairs::kThere) return 0;
+  return kind == PieceKind::kNvfp4FourOverSix ? 3 : kind == PieceKind::kPerToken ? 7 : 8;
+}
+
+/// A thread writes 16 bytes of a row, which is 32 elements of four bits, or 8 or 16. What has scales takes eight tokens side by
+/// side.
 [[nodiscard]] FP4PA_FN constexpr PieceShape append_shape(PieceKind kind, DType dtype, bool rotated) {
   if (kind == PieceKind::kHalves && !rotated) return {8, 1, 4};
-  if (bits_of(kind) == 4 && dtype != DType::kF32 && !rotated) return {32, 8, 2};
+  if (bits_of(kind) == 4 && dtype != DType::kF32) return {32, 8, rotated ? 8u : 2u};
   return {16, has_scale(kind) ? 8u : 1u, dtype == DType::kF32 ? 2u : 4u};
+}
+
+/// Whether a thread takes its tokens one after another, of which there are then as many as PieceArgs says.
+[[nodiscard]] FP4PA_FN constexpr bool append_in_turn(PieceShape shape, bool rotated) { return rotated && shape.elements == 32; }
+/// A shape of `a`'s K, with no more tokens in turn than leave a device of `multiprocessors` threads enough.
+[[nodiscard]] inline PieceShape filling(PieceShape shape, const AppendArgs& a, int multiprocessors) {
+  const std::int64_t pieces = a.slots.size * a.heads * (a.tensors[0].head_dim / static_cast<int>(shape.elements));
+  while (shape.tokens > 1 && pieces / shape.tokens < std::int64_t{multiprocessors} * 1024) shape.tokens /= 2;
+  return shape;
 }
 
 /// Elements of a quantised format, or of a rotated 16-bit one. Threads and tokens without a slot work on what there is, for
 /// their neighbours' sake.
-template <DType kDType, PieceKind kKind, bool kRotated>
+/// @tparam kBlock  of rotate_pieces
+template <DType kDType, PieceKind kKind, bool kRotated, int kBlock = 0>
 FP4PA_DEVICE inline void append_column(const PieceArgs& args, const PieceThread& thread) {
   constexpr PieceShape kShape = append_shape(kKind, kDType, kRotated);
   constexpr int kN = kShape.elements;
+  constexpr bool kInTurn = append_in_turn(kShape, kRotated);
   const CacheTensor& tensor = args.tensors[thread.which];
   const bool there = thread.index < args.threads[thread.which];
-  const PieceColumn column = column_of<kShape>(args, thread.which, there ? thread.index : 0);
+  const std::uint32_t of_thread = kInTurn ? args.of_thread[thread.which] : kShape.tokens;
+  const PieceColumn column = column_of<kShape>(args, thread.which, there ? thread.index : 0, of_thread);
   const PieceTarget target = target_of<kKind>(tensor.view, column, scale_index(kKind, column.element));
   const bool first = is_nvfp4(kKind) || (kKind == PieceKind::kPerToken ? column.element == 0 : column.element % 32 == 0);
   const float global = tensor.view.global(static_cast<std::int32_t>(column.head));
@@ -44,9 +66,9 @@ FP4PA_DEVICE inline void append_column(const PieceArgs& args, const PieceThread&
     const PageRow at = page_row(args, slot);
     float x[kN];
     if constexpr (kRotated || bits_of(kKind) != 4) raw.values(x);
-    const float norm = kRotated ? core::hadamard_norm(tensor.rotation) : 1.0f;
+    const float norm = kRotated ? args.norm : 1.0f;
     if constexpr (kRotated) {
-      rotate_pieces(x, tensor.rotation);
+      rotate_pieces<kBlock>(x, tensor.rotation);
       if constexpr (kKind != PieceKind::kMxfp4 && kKind != PieceKind::kPerToken) {
         FP4PA_UNROLL
         for (int i = 0; i < kN; ++i) x[i] *= norm;
@@ -100,7 +122,18 @@ FP4PA_DEVICE inline void append_column(const PieceArgs& args, const PieceThread&
     }
   };
 
-  if constexpr (kRotated) {  // long code: a loop, in which the next token is on its way while this one is encoded
+  if constexpr (kInTurn) {  // no registers for a token on its way; other warps work meanwhile
+    std::uint32_t token = column.token;
+    const std::uint8_t* at = from + (token < args.tokens ? token : args.tokens - 1) * step;
+    FP4PA_NO_UNROLL
+    for (std::uint32_t u = 0; u < of_thread; ++u) {
+      RawPiece<kDType, kN> raw;
+      raw.load(at);
+      append(raw, narrow_slot_of(args, token));
+      token += kShape.rows;
+      if (token < args.tokens) at += kShape.rows * step;
+    }
+  } else if constexpr (kRotated) {  // long code: a loop, in which the next token is on its way while this one is encoded
     RawPiece<kDType, kN> raw = load(0);
     std::uint32_t slot = narrow_slot_of(args, column.token);
     FP4PA_NO_UNROLL
@@ -153,15 +186,17 @@ FP4PA_DEVICE inline void append_halves(const PieceArgs& args, const PieceThread&
   }
 }
 
-/// @tparam kRotation  whether K is rotated. Without it the kernel has the registers for twice as many warps.
+/// @tparam kRotation  whether K is rotated. Without it the kernel has no use for as many registers.
 template <DType kDType, PieceKind kKind, bool kRotation>
-FP4PA_KERNEL(append_pieces, kPieceThreads, PieceArgs args) {
-  const PieceThread thread = piece_thread(args);
+FP4PA_KERNEL_OF_BLOCKS(append_pieces, append_threads(kKind), append_blocks(kKind, kDType), PieceArgs args) {
+  const PieceThread thread = piece_thread<append_threads(kKind)>(args);
   if (thread.index - static_cast<std::uint32_t>(thread_id()) >= args.threads[thread.which]) return;  // the other tensor has more
   if constexpr (kRotation) {
-    if (args.tensors[thread.which].rotation != 0) {
-      append_column<kDType, kKind, true>(args, thread);
-      return;
+    switch (args.tensors[thread.which].rotation) {
+      case 0: break;
+      case 16: return append_column<kDType, kKind, true, 16>(args, thread);
+      case 128: return append_column<kDType, kKind, true, 128>(args, thread);
+      default: return append_column<kDType, kKind, true>(args, thread);
     }
   }
   if constexpr (kKind == PieceKind::kHalves) {
@@ -173,9 +208,10 @@ FP4PA_KERNEL(append_pieces, kPieceThreads, PieceArgs args) {
 
 template <PieceKind kKind, bool kRotation>
 [[nodiscard]] inline PieceKernel append_of(DType dtype) {
-  return dtype == DType::kF32   ? append_pieces<DType::kF32, kKind, kRotation>
-         : dtype == DType::kF16 ? append_pieces<DType::kF16, kKind, kRotation>
-                                : append_pieces<DType::kBF16, kKind, kRotation>;
+  return {dtype == DType::kF32   ? append_pieces<DType::kF32, kKind, kRotation>
+          : dtype == DType::kF16 ? append_pieces<DType::kF16, kKind, kRotation>
+                                 : append_pieces<DType::kBF16, kKind, kRotation>,
+          append_threads(kKind)};
 }
 template <bool kRotation>
 [[nodiscard]] inline PieceKernel append_of(PieceKind kind, DType dtype) {

@@ -93,8 +93,13 @@ Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, cons
   Status s;
   if (few(args) && fits(0) && (groups || fits(1))) {
     const bool rotation = args.tensors[0].rotation != 0;
-    PieceArgs pieces = piece_args(args, append_shape(kind_of(args.tensors[0]), k.dtype, rotation),
-                                  append_shape(kind_of(args.tensors[1]), v.dtype, false));
+    PieceShape shape = append_shape(kind_of(args.tensors[0]), k.dtype, rotation);
+    if (append_in_turn(shape, rotation)) {
+      DeviceProperties device{};
+      if (s = current_device(&device); s != Status::kOk) return s;
+      shape = filling(shape, args, device.multiprocessors);
+    }
+    PieceArgs pieces = piece_args(args, shape, append_shape(kind_of(args.tensors[1]), v.dtype, false));
     if (groups) pieces.threads[1] = 0;
     s = launch_pieces(append_of(args.tensors[0], k.dtype, rotation), append_of(args.tensors[1], v.dtype, rotation), pieces, exec,
                       "launching append");

@@ -88,7 +88,7 @@ FP4PA_DEVICE inline void gather_column(const PieceArgs& args, const PieceThread&
 
 template <DType kDType, PieceKind kKind>
 FP4PA_KERNEL(gather_pieces, kPieceThreads, PieceArgs args) {
-  const PieceThread thread = piece_thread(args);
+  const PieceThread thread = piece_thread<kPieceThreads>(args);
   if (thread.index >= args.threads[thread.which]) return;
   if constexpr (kKind == PieceKind::kMxfp4 || kKind == PieceKind::kNvfp4) {
     if (args.tensors[thread.which].view.scale_along_tokens()) {
@@ -101,9 +101,9 @@ FP4PA_KERNEL(gather_pieces, kPieceThreads, PieceArgs args) {
 
 template <PieceKind kKind>
 [[nodiscard]] inline PieceKernel gather_of(DType dtype) {
-  return dtype == DType::kF32   ? gather_pieces<DType::kF32, kKind>
-         : dtype == DType::kF16 ? gather_pieces<DType::kF16, kKind>
-                                : gather_pieces<DType::kBF16, kKind>;
+  return {dtype == DType::kF32   ? gather_pieces<DType::kF32, kKind>
+          : dtype == DType::kF16 ? gather_pieces<DType::kF16, kKind>
+                                 : gather_pieces<DType::kBF16, kKind>};
 }
 /// How the scale was chosen does not matter any more.
 [[nodiscard]] inline PieceKernel gather_of(PieceKind kind, DType dtype) {

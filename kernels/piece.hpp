@@ -117,10 +117,13 @@ template <DType kDType, int kN>
 /// The largest magnitude of kN elements; NaN is larger than any.
 template <int kN>
 [[nodiscard]] FP4PA_DEVICE inline float piece_amax(const float* x) {
-  float most = 0.0f;
+  constexpr int kChains = kN >= 16 ? 4 : 1;  // so that one comparison does not wait for another
+  float most[kChains] = {};
   FP4PA_UNROLL
-  for (int i = 0; i < kN; ++i) most = larger_magnitude(most, x[i]);
-  return most;
+  for (int i = 0; i < kN; ++i) most[i % kChains] = larger_magnitude(most[i % kChains], x[i]);
+  FP4PA_UNROLL
+  for (int i = 1; i < kChains; ++i) most[0] = larger_magnitude(most[0], most[i]);
+  return most[0];
 }
 
 /// A scale of NVFP4.
@@ -152,12 +155,13 @@ template <Reciprocal kReciprocal>
       halves[p] = pack_f16(core::odd_bf16(a) * factor, core::odd_bf16(b) * factor);
     } else {
       const auto rounded = [&](float v) {
-        return core::e2m1_rounded(core::float_from_bits(core::magnitude_bits(v)) * factor);
+        return core::e2m1_rounded(magnitude(v) * factor);
       };
       halves[p] = pack_f16(rounded(a), rounded(b)) | (upper_halves(a, b) & 0x80008000u);
     }
   }
-  return kReciprocal == Reciprocal::kPowerOfTwo ? core::e2m1_codes_of_rounded(halves) : core::e2m1_codes(halves);
+  return kReciprocal == Reciprocal::kPowerOfTwo ? core::e2m1_codes_of_rounded<Bf16Pairs>(halves)
+                                                    : core::e2m1_codes<Bf16Pairs>(halves);
 }
 template <Reciprocal kReciprocal, int kN>
 FP4PA_DEVICE inline void e2m1_words(const float* x, float factor, std::uint32_t* words) {
@@ -331,11 +335,13 @@ template <Nvfp4Scale kChoice, DType kDType, int kN>
 }
 
 /// The transform of hadamard.hpp on neighbouring lanes' pieces but for its norm: every value passes the same additions.
-FP4PA_DEVICE inline void rotate_pieces(float (&x)[16], int block) {
+/// @tparam kBlock  16, 128, or 0 for any above 16, which costs a loop that nothing else can be done beside
+template <int kBlock, int kN>
+FP4PA_DEVICE inline void rotate_pieces(float (&x)[kN], int block) {
   FP4PA_UNROLL
-  for (int distance = 1; distance < 16; distance *= 2) {
+  for (int distance = 1; distance < (kBlock == 16 ? 16 : kN); distance *= 2) {
     FP4PA_UNROLL
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < kN; ++i) {
       if ((i & distance) != 0) continue;
       const float a = x[i];
       const float b = x[i + distance];
@@ -343,13 +349,19 @@ FP4PA_DEVICE inline void rotate_pieces(float (&x)[16], int block) {
       x[i + distance] = a - b;
     }
   }
-  for (int lanes = 1; 16 * lanes < block; lanes *= 2) {
+  const auto across = [&](int lanes) {
     const float sign = (thread_id() & lanes) != 0 ? -1.0f : 1.0f;
     FP4PA_UNROLL
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < kN; ++i) {
       const float peer = core::float_from_bits(shuffle_xor(core::float_bits(x[i]), lanes));
       x[i] = core::math::fma(x[i], sign, peer);  // a product that is exact
     }
+  };
+  if constexpr (kBlock == 0) {
+    for (int lanes = 1; kN * lanes < block; lanes *= 2) across(lanes);
+  } else {
+    FP4PA_UNROLL
+    for (int lanes = 1; kN * lanes < kBlock; lanes *= 2) across(lanes);
   }
 }
 

@@ -58,6 +58,8 @@ struct PieceArgs {
   core::Divisor per_head[2];    // and of a head's rows that stand together
   core::Divisor per_tokens[2];  // and of all heads'
   std::int32_t only;  // tensor that is done: 0, 1, or 2 for both
+  float norm;         // of K's rotation
+  std::uint32_t of_thread[2];  // tokens
   bool words_of_scales;     // whether eight scales of V along tokens are one access
   bool pairs_of_scales[2];  // whether two scales along head_dim are
 };
@@ -66,14 +68,16 @@ struct PieceArgs {
 struct PieceColumn {
   std::uint32_t token, head, element;
 };
+/// @param of_thread  tokens of a thread
 template <PieceShape kShape>
-FP4PA_DEVICE inline PieceColumn column_of(const PieceArgs& args, int which, std::uint32_t thread) {
+FP4PA_DEVICE inline PieceColumn column_of(const PieceArgs& args, int which, std::uint32_t thread,
+                                          std::uint32_t of_thread = kShape.tokens) {
   const std::uint32_t tokens = args.per_tokens[which].quotient(thread);
   const std::uint32_t in_tokens = thread - tokens * args.per_tokens[which].divisor;
   const std::uint32_t head = args.per_head[which].quotient(in_tokens);
   const std::uint32_t in_head = in_tokens - head * args.per_head[which].divisor;
   const std::uint32_t row = kShape.rows == 1 ? 0 : args.per_row[which].quotient(in_head);
-  return {tokens * kShape.all_tokens() + row, head, (in_head - row * args.per_row[which].divisor) * kShape.elements};
+  return {tokens * (kShape.rows * of_thread) + row, head, (in_head - row * args.per_row[which].divisor) * kShape.elements};
 }
 
 /// n * stride, of a stride that fits 32 bits.
@@ -152,16 +156,17 @@ template <PieceKind kKind>
           static_cast<std::uint32_t>(v.scale_token_stride)};
 }
 
-/// This thread's tensor, and its number among the threads of that.
+/// This thread's tensor, and its number among the threads of that, in blocks of kThreads.
 struct PieceThread {
   int which;
   std::uint32_t index;
 };
+template <int kThreads>
 [[nodiscard]] FP4PA_DEVICE inline PieceThread piece_thread(const PieceArgs& args) {
   const auto block = static_cast<std::uint32_t>(block_id());
   const bool both = args.only == 2;
   return {both ? static_cast<int>(block % 2) : args.only,
-          (both ? block / 2 : block) * kPieceThreads + static_cast<std::uint32_t>(thread_id())};
+          (both ? block / 2 : block) * kThreads + static_cast<std::uint32_t>(thread_id())};
 }
 
 /// Whether strides in bytes fit 32 bits.
@@ -200,8 +205,10 @@ struct PieceThread {
     out.per_head[i] = core::Divisor::of(per_row * shape.rows);
     out.per_tokens[i] = core::Divisor::of(per_tokens);
     out.threads[i] = (out.tokens + shape.all_tokens() - 1) / shape.all_tokens() * per_tokens;
+    out.of_thread[i] = shape.tokens;
     out.pairs_of_scales[i] = scales_at_multiples(a.tensors[i].view, 2);
   }
+  if (a.tensors[0].rotation != 0) out.norm = core::hadamard_norm(a.tensors[0].rotation);
   out.words_of_scales = scales_at_multiples(a.tensors[1].view, 8);
   return out;
 }
@@ -210,7 +217,10 @@ struct PieceThread {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
   return a.slots.limit < kMost && a.slots.size <= (kMost - 1) / (std::int64_t{a.heads} * 64) - 64;
 }
-using PieceKernel = void (*)(PieceArgs);
+struct PieceKernel {
+  void (*run)(PieceArgs);
+  int threads = kPieceThreads;  // of a block
+};
 /// K and V in one launch where one kernel serves both. A tensor without threads is left out.
 [[nodiscard]] inline Status launch_pieces(PieceKernel k, PieceKernel v, PieceArgs args, const ExecDesc& exec,
                                           const char* doing) noexcept {
@@ -218,10 +228,10 @@ using PieceKernel = void (*)(PieceArgs);
     args.only = only;
     const std::int64_t threads = only == 2 ? (args.threads[0] > args.threads[1] ? args.threads[0] : args.threads[1])
                                            : args.threads[only];
-    const std::int64_t blocks = (threads + kPieceThreads - 1) / kPieceThreads;
-    return launch(kernel, grid(only == 2 ? 2 * blocks : blocks), kPieceThreads, 0, exec.stream, args, doing);
+    const std::int64_t blocks = (threads + kernel.threads - 1) / kernel.threads;
+    return launch(kernel.run, grid(only == 2 ? 2 * blocks : blocks), kernel.threads, 0, exec.stream, args, doing);
   };
-  if (k == v && args.threads[0] != 0 && args.threads[1] != 0) return one(k, 2);
+  if (k.run == v.run && args.threads[0] != 0 && args.threads[1] != 0) return one(k, 2);
   const Status s = args.threads[0] != 0 ? one(k, 0) : Status::kOk;
   return s != Status::kOk || args.threads[1] == 0 ? s : one(v, 1);
 }

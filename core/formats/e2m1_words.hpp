@@ -40,21 +40,21 @@ FP4PA_FN constexpr std::uint32_t e2m1_round_halves(std::uint32_t halves) {
 
 /// Eight codes, element n in nibble n, of elements that come as pairs of f16 times 2^-14: (0, 4), (1, 5), (2, 6), (3, 7). What
 /// stands below bit 9 of an f16 is cut off.
-FP4PA_FN constexpr std::uint32_t e2m1_codes_of_rounded(const std::uint32_t (&halves)[4]) {
+/// @tparam Pairs  the device's words of e2m1_pairs.hpp: select and bytes
+template <class Pairs>
+FP4PA_FN std::uint32_t e2m1_codes_of_rounded(const std::uint32_t (&halves)[4]) {
   // Upper bytes: sign, three bits that are zero unless the value is 8, code, a bit that is left over.
-  std::uint32_t bytes[2] = {};
-  FP4PA_UNROLL
-  for (int i = 0; i < 2; ++i) {
-    const std::uint32_t four = ((halves[i] >> 8) & 0x00ff00ffu) | (halves[i + 2] & 0xff00ff00u);
-    bytes[i] = four - ((four & 0x10101010u) >> 3);  // 8, code 8, becomes code 7
-  }
-  return ((bytes[0] >> 1) & 0x07070707u) | ((bytes[0] >> 4) & 0x08080808u) | ((bytes[1] << 3) & 0x70707070u) |
-         (bytes[1] & 0x80808080u);
+  const std::uint32_t even = Pairs::bytes(halves[0], halves[2], 0x7351u);
+  const std::uint32_t odd = Pairs::bytes(halves[1], halves[3], 0x7351u);
+  const std::uint32_t codes = Pairs::select(0x0f0f0f0fu, even >> 1, odd << 3);
+  const std::uint32_t signs = Pairs::select(0x80808080u, odd, even >> 4);
+  return Pairs::select(0x88888888u, signs, codes - ((codes & 0x88888888u) >> 3));  // 8, code 8, becomes code 7
 }
 /// The same of halves that are not rounded yet.
-FP4PA_FN constexpr std::uint32_t e2m1_codes(const std::uint32_t (&halves)[4]) {
-  return e2m1_codes_of_rounded({e2m1_round_halves(halves[0]), e2m1_round_halves(halves[1]), e2m1_round_halves(halves[2]),
-                                e2m1_round_halves(halves[3])});
+template <class Pairs>
+FP4PA_FN std::uint32_t e2m1_codes(const std::uint32_t (&halves)[4]) {
+  return e2m1_codes_of_rounded<Pairs>({e2m1_round_halves(halves[0]), e2m1_round_halves(halves[1]), e2m1_round_halves(halves[2]),
+                                       e2m1_round_halves(halves[3])});
 }
 
 /// The inverse: out[p] holds elements p and p + 4 as f16, times 2^-14.

@@ -25,7 +25,7 @@ std::uint32_t codes(const float (&x)[8], float factor, bool few_bits) {
     const auto one = [&](float v) { return half((few_bits ? v : core::odd_bf16(v)) * factor); };
     halves[p] = one(x[p]) | one(x[p + 4]) << 16;
   }
-  return core::e2m1_codes(halves);
+  return core::e2m1_codes<tests::Bf16Pairs>(halves);
 }
 
 /// Eight values from `middle` on, a unit in the last of `bits` mantissa bits apart, of either sign.

@@ -25,6 +25,7 @@
 #define FP4PA_DYNAMIC_SHARED(type, name) type* const name = reinterpret_cast<type*>(dynamic_shared.data())
 #define FP4PA_KERNEL(name, threads, ...) void name(const __VA_ARGS__)
 #define FP4PA_KERNEL_OF_ONE_BLOCK FP4PA_KERNEL
+#define FP4PA_KERNEL_OF_BLOCKS(name, threads, blocks, ...) FP4PA_KERNEL(name, threads, __VA_ARGS__)
 
 namespace fp4pa::FP4PA_GPU {
 
@@ -71,6 +72,7 @@ struct Bf16Pairs : tests::Bf16Pairs {
 inline std::uint32_t upper_halves(float low, float high) {
   return core::float_bits(low) >> 16 | (core::float_bits(high) & 0xffff0000u);
 }
+inline float magnitude(float x) { return std::fabs(x); }
 inline float larger_magnitude(float most, float x) {
   const std::uint32_t a = core::float_bits(most);
   const std::uint32_t b = core::magnitude_bits(x);
