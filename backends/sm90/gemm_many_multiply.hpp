@@ -26,7 +26,7 @@ class ManyMultiplier {
 #pragma unroll
     for (int i = 0; i < 16; ++i) a_[i / 8][i / 4 % 2][i % 4] = 0;
     x_ = matrix_descriptor(ring_.base() & 0x3ffff, {0, core::kChunkBytes, kSwizzleBytes});
-    int slot = 0;
+    int slot = 0;  // counted, so that it stays in a uniform register
     wait_for(0);
     decode<0>(0, slot, 0);
 #pragma unroll 1

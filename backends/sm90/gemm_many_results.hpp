@@ -19,7 +19,7 @@ class ManyResults {
     const int n = part.first_row + column();
     if (n >= p.n) return;
     const int rows = rows_of(p, part);
-    const ResultColumns<8> columns(p, part.batch, n, kSumUnit<kLayout.nvfp4>);
+    const ResultColumns columns(p, part.batch, n, kSumUnit<kLayout.nvfp4>);
 #pragma unroll 1
     for (int i = rank * kAtOnce + first(); i < rows; i += kAtOnce * p.splits) {
       float sums[8];

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "backends/sm90/gemm_many_params.hpp"
+#include "backends/sm90/operand_tile.hpp"
 
 namespace fp4pa::sm90 {
 
@@ -49,7 +50,7 @@ class ManyRing {
   __device__ __forceinline__ void copy_x(int stage) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
-      copy_box(base_ + slot(stage) + panel * kLayout.x_bytes() / 2, params_.x, (first_stage_ + stage) * sm80::kGemmStage + panel * 64,
+      copy_box(base_ + slot(stage) + panel * kLayout.x_bytes() / 2, params_.x, (first_stage_ + stage) * sm80::kGemmStage + panel * kPanelDims,
                x_row_, slot_full(stage));
     }
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm90/cluster.hpp"
@@ -61,10 +60,11 @@ __device__ __forceinline__ float outside_sum(const sm80::GemmParams& p, const Ma
   return sum;
 }
 
-/// Sums to results, of kCount neighbouring rows of W.
-template <int kCount>
+/// Sums to results, of eight neighbouring rows of W.
 class ResultColumns {
  public:
+  static constexpr int kCount = 8;
+
   /// @param n     the first row of W; those past the end are left out
   /// @param unit  what a sum is counted in
   __device__ __forceinline__ ResultColumns(const sm80::GemmParams& p, std::int64_t batch, int n, float unit)
@@ -92,19 +92,16 @@ class ResultColumns {
     for (int e = 0; e < kCount; ++e) value[e] = sums[e] * unit_ * inverse * w_global_ * x_global_ + bias_[e];
     const std::int64_t at = row * p_.n + n_;
     void* const to = core::element_address(p_.out, p_.out_dtype, at);
-    const bool f32 = p_.out_dtype == DType::kF32;
-    if (n_ + kCount <= p_.n && reinterpret_cast<std::uintptr_t>(to) % (f32 ? 16 : 2 * kCount) == 0) {
-      if (f32) {
+    if (n_ + kCount <= p_.n && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+      if (p_.out_dtype == DType::kF32) {
 #pragma unroll
         for (int e = 0; e < kCount; e += 4) {
           static_cast<float4*>(to)[e / 4] = make_float4(value[e], value[e + 1], value[e + 2], value[e + 3]);
         }
       } else {
-        using Vector = std::conditional_t<kCount == 8, uint4, uint2>;
-        static_assert(sizeof(Vector) == 2 * kCount);
         alignas(16) std::uint16_t halves[kCount];
         core::store_plain_row(value, kCount, p_.out_dtype, halves);
-        *static_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(halves);
+        *static_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(halves);
       }
       return;
     }
