@@ -128,7 +128,7 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   Sm90Division sm90{};
   if (const Status s = divide_sm90(a, device, &sm90); s != Status::kOk) return s;
   api::PreparedX prepared = api::PreparedX::of(a);
-  prepared.paired = sm90.function == nullptr || sm90.few;
+  prepared.paired = sm90.function == nullptr;
   auto* const memory = static_cast<std::uint8_t*>(a.workspace);
 
   // f16 rows that cp.async can take are multiplied where they lie.
@@ -163,7 +163,7 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   p.bias_dtype = a.bias_dtype;
   p.m = static_cast<std::int32_t>(a.m);
 
-  if (sm90.function != nullptr) return launch_sm90(sm90, p, !as_it_is, a.batch, stream);
+  if (sm90.function != nullptr) return launch_sm90(sm90, p, a.batch, stream);
 
   const void* const function = gemm_function(nvfp4, t.x_tiles, !as_it_is);
   if (const Status s = check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -112,8 +112,8 @@ void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& ch
   constexpr struct {
     int x_rows;
     double stage, block;
-  } kShapes[] = {{32, 620, 2600}, {64, 630, 4500}, {128, 760, 6000}, {192, 930, 7500}, {256, 1170, 9000}};
-  constexpr double kCluster = 1500;
+  } kShapes[] = {{32, 560, 3800}, {64, 600, 4500}, {128, 745, 6500}, {192, 910, 8200}, {256, 1160, 10500}};
+  constexpr double kCluster = 3000;
   for (const auto& shape : kShapes) {
     const sm90::ManyLayout layout{shape.x_rows, nvfp4};
     d.x_rows = layout.x_rows;
@@ -181,15 +181,15 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
                "asking for shared memory");
 }
 
-Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool prepared, std::int64_t batch, cudaStream_t stream) noexcept {
+Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, std::int64_t batch, cudaStream_t stream) noexcept {
   cudaLaunchAttribute attributes[2];
   const cudaLaunchConfig_t config = launch_config(d, batch, stream, attributes);
   sm80::GemmParams gemm = params;
   gemm.stages = d.stages;
   gemm.splits = d.splits;
   gemm.row_tiles = d.row_tiles;
-  sm90::FewParams few{gemm, d.row_groups, d.block_stages, prepared};
-  sm90::ManyParams many{{}, {}, gemm, prepared};
+  sm90::FewParams few{gemm, d.row_groups, d.block_stages};
+  sm90::ManyParams many{{}, {}, gemm};
   if (!d.few && (!describe(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m,
                            gemm.x_row * 2, sm90::kPanelDims, d.x_rows, &many.x) ||
                  !describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,

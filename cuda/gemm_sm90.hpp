@@ -15,7 +15,7 @@ namespace fp4pa::cuda {
 
 struct Sm90Division {
   const void* function;  // null: the kernels of sm_80 serve
-  bool few;              // X may be paired or not; else its columns are in their order
+  bool few;              // for up to 16 rows of X
   std::int32_t x_rows;   // of a block
   std::int32_t row_groups;  // few: of 64 rows of W
   std::int32_t w_rows;   // many: of a block
@@ -25,9 +25,8 @@ struct Sm90Division {
 [[nodiscard]] Status divide_sm90(const LinearArgs& args, const DeviceProperties& device, Sm90Division* out) noexcept;
 
 /// Back to back with what was launched before (programmatic dependent launch).
-/// @param params    complete but for stages, splits and tiles
-/// @param prepared  X, by the kernel just before
-[[nodiscard]] Status launch_sm90(const Sm90Division& division, const sm80::GemmParams& params, bool prepared, std::int64_t batch,
+/// @param params  complete but for stages, splits and tiles; X's columns are in their order
+[[nodiscard]] Status launch_sm90(const Sm90Division& division, const sm80::GemmParams& params, std::int64_t batch,
                                  cudaStream_t stream) noexcept;
 
 }  // namespace fp4pa::cuda

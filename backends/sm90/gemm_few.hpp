@@ -14,7 +14,8 @@
 // Sums of a block's warps, then of the cluster's blocks that divide K, are added
 // in the order of K.
 //
-// Back to back, the next product's blocks come in as this one's leave.
+// Back to back, the next product's blocks come in as this one's leave. What runs once is short, in loops that are not unrolled: fetching
+// code takes longer than executing it.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -46,25 +47,21 @@ class FewBlock : FewPart<kNvfp4> {
 
   __device__ __forceinline__ void run() {
     cuda::allow_dependents();
-    Cell cell = first_cell();
-    Piece x[kXAtOnce];
-    if (f_.prepared) {
-      // What came before prepared X and no more: W need not wait for it.
-      fetch_first();
-      cuda::wait_for_previous();
-      load_x(cell, x);
-    } else {
-      cuda::wait_for_previous();
-      load_x(cell, x);
-      fetch_first();
-    }
-    store_x(x);
-    while (cell.row < p_.m) {
-      load_x(cell, x);
-      store_x(x);
+    this->fetch_scales();
+    // W does not wait: no kernel writes a weight and lets others begin before it has. But X comes before W's second stage, behind
+    // which it would be late.
+#pragma unroll 1
+    for (int slot = 0; slot < kFewRing; ++slot) {
+      if (slot == 1) {
+        cuda::wait_for_previous();
+        fetch_x();
+        exec_.copy_commit();
+      }
+      fetch(first_ + turn_ + slot * turns_, slot);
+      exec_.copy_commit();
     }
     if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
-    exec_.template copy_wait<kFewRing>();
+    exec_.template copy_wait<1>();
     __syncthreads();
 
 #pragma unroll
@@ -88,7 +85,6 @@ class FewBlock : FewPart<kNvfp4> {
   }
 
  private:
-  static constexpr int kXAtOnce = 8;
   static constexpr int kRowTiles = kFewWarpRows / 16;
   static constexpr float kUnit = 16384.0f;  // what undoes the decoded codes' power of two
 
@@ -99,17 +95,8 @@ class FewBlock : FewPart<kNvfp4> {
     return static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
   }
 
-  /// Scales, and as many stages as the ring holds.
-  __device__ __forceinline__ void fetch_first() const {
-    this->fetch_scales();
-    exec_.copy_commit();
-#pragma unroll
-    for (int s = 0; s < kFewRing; ++s) {
-      fetch(first_ + turn_ + s * turns_, s);
-      exec_.copy_commit();
-    }
-  }
-  /// A warp's stage: a lane takes one of four chunks of every eighth row. Rows and columns past the end become zeros.
+  /// A warp's stage: a lane takes one of four chunks of every eighth row. What lies past the end is left as it is: a code is
+  /// finite, X has zeros behind its last column, and sums of rows past the end are not written.
   __device__ __forceinline__ void fetch(int stage, int slot) const {
     if (stage >= last_) return;
     const int row = first_row_ + row_group_ * kFewWarpRows + lane_.id / 4;
@@ -117,75 +104,39 @@ class FewBlock : FewPart<kNvfp4> {
     const std::uint8_t* from = codes_ + row * p_.row_bytes + column;
     const std::uint32_t to = base_ + slot_offset(slot) + code_offset(lane_.id / 4, lane_.id % 4);
     const int rows = column < p_.row_bytes ? p_.n - row : 0;
-    const bool inside = first_row_ + rows_ <= p_.n && (stage + 1) * std::int64_t{sm80::kCodeBytes} <= p_.row_bytes;
-    if (inside) {
-#pragma unroll
-      for (int i = 0; i < kFewWarpRows / 8; ++i) {
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + i * 8 * sm80::kCodeBytes), "l"(from) : "memory");
-        from += 8 * p_.row_bytes;
-      }
-      return;
-    }
 #pragma unroll
     for (int i = 0; i < kFewWarpRows / 8; ++i) {
-      asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to + i * 8 * sm80::kCodeBytes), "l"(from),
-                   "r"(8 * i < rows ? 16 : 0)
-                   : "memory");
+      if (8 * i < rows) {
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + i * 8 * sm80::kCodeBytes), "l"(from) : "memory");
+      }
       from += 8 * p_.row_bytes;
     }
   }
 
-  /// Eight columns of a row of X, and where they go.
-  struct Piece {
-    uint4 words;
-    std::uint32_t to;  // 0: nowhere
-  };
-  /// A thread's place in the block's part of X, by pieces.
-  struct Cell {
-    int row, column, first_column, columns, row_step;
-  };
-  __device__ __forceinline__ Cell first_cell() const {
-    Cell c{};
-    c.columns = (last_ - first_) * (sm80::kGemmStage / 8);
-    int lanes = kFewThreads;  // that share a row
-    while (lanes / 2 >= c.columns) lanes /= 2;
-    c.row_step = kFewThreads / lanes;
-    c.row = thread_ / lanes;
-    c.first_column = thread_ % lanes;
-    c.column = c.first_column;
-    if (c.column >= c.columns) {
-      c.column = c.first_column = c.columns;  // no piece of any row
-      c.row = p_.m;
-    }
-    return c;
-  }
-  __device__ __forceinline__ void load_x(Cell& c, Piece (&x)[kXAtOnce]) const {
-#pragma unroll
-    for (int i = 0; i < kXAtOnce; ++i) {
-      x[i].to = 0;
-      if (c.row >= p_.m) continue;
-      x[i].to = static_cast<std::uint32_t>(x_at_ + c.row * x_pitch_ + c.column * 16);
-      const int column = first_ * sm80::kGemmStage + c.column * 8;
-      x[i].words = make_uint4(0, 0, 0, 0);
-      if (column < p_.x_cols) x[i].words = *reinterpret_cast<const uint4*>(p_.x + (batch_ * p_.m + c.row) * p_.x_row + column);
-      c.column += kFewThreads;
-      if (c.column >= c.columns) {
-        c.column = c.first_column;
-        c.row += c.row_step;
+  /// The block's columns of X, as they lie in memory; zeros past the end.
+  __device__ __forceinline__ void fetch_x() const {
+    const int pieces = (last_ - first_) * (sm80::kGemmStage / 8);
+#pragma unroll 1
+    for (int row = 0; row < p_.m; ++row) {
+      const std::uint16_t* const from = p_.x + (batch_ * p_.m + row) * p_.x_row;
+#pragma unroll 1
+      for (int piece = thread_; piece < pieces; piece += kFewThreads) {
+        const int column = first_ * sm80::kGemmStage + piece * 8;
+        const bool there = column < p_.x_cols;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + x_at_ + row * x_pitch_ + piece * 16),
+                     "l"(from + (there ? column : 0)), "r"(there ? 16 : 0)
+                     : "memory");
       }
     }
   }
-  __device__ __forceinline__ void store_x(const Piece (&x)[kXAtOnce]) const {
-#pragma unroll
-    for (int i = 0; i < kXAtOnce; ++i) {
-      if (x[i].to == 0) continue;
-      uint4 w = x[i].words;
-      if (!f_.prepared) {
-        w = make_uint4(__byte_perm(x[i].words.x, x[i].words.z, 0x5410), __byte_perm(x[i].words.x, x[i].words.z, 0x7632),
-                       __byte_perm(x[i].words.y, x[i].words.w, 0x5410), __byte_perm(x[i].words.y, x[i].words.w, 0x7632));
-      }
-      exec_.store_shared(lane_, x[i].to, w);
-    }
+  /// Eight columns as the decoded codes are paired: each with the fourth behind it.
+  __device__ __forceinline__ void load_paired(std::uint32_t at, std::uint32_t (&x)[4]) const {
+    std::uint32_t w[4];
+    exec_.load_shared_16(lane_, at, w);
+    x[0] = __byte_perm(w[0], w[2], 0x5410);
+    x[1] = __byte_perm(w[0], w[2], 0x7632);
+    x[2] = __byte_perm(w[1], w[3], 0x5410);
+    x[3] = __byte_perm(w[1], w[3], 0x7632);
   }
 
   /// 64 bytes behind X.
@@ -202,7 +153,7 @@ class FewBlock : FewPart<kNvfp4> {
     const std::uint32_t at =
         g / 2 == t ? static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 64 * t) : zeros();
 #pragma unroll
-    for (int w = 0; w < 4; ++w) exec_.load_shared_16(lane_, at + 16 * w, x[w]);
+    for (int w = 0; w < 4; ++w) load_paired(at + 16 * w, x[w]);
     const int first = row_group_ * kFewWarpRows + g;
     const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
     std::uint32_t scales = static_cast<std::uint32_t>(kFewScales + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
@@ -263,7 +214,7 @@ class FewBlock : FewPart<kNvfp4> {
 #pragma unroll
     for (int chunk = 0; chunk < 4; ++chunk) {
       std::uint32_t x[4];
-      exec_.load_shared_16(lane_, columns + 64 * chunk, x);
+      load_paired(columns + 64 * chunk, x);
 #pragma unroll
       for (int pair = 0; pair < kRowTiles / 2; ++pair) {
         sm80::WarpExec::PerLane<std::uint32_t[4]> words;

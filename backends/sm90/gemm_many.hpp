@@ -37,7 +37,7 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   __syncthreads();
   if (static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers) {
     if constexpr (kMoves) give_registers<56>();
-    ManyFetcher<kLayout>(params, shared, part).run(params.prepared);
+    ManyFetcher<kLayout>(params, shared, part).run();
     if constexpr (kMoves) take_registers<kEven>();
   } else {
     if constexpr (kMoves) take_registers<224>();

@@ -26,10 +26,9 @@ class ManyFetcher {
         thread_(static_cast<int>(threadIdx.x) - ManyLayout::kMultipliers),
         row_(params.gemm, part.batch, part.first_row + thread_) {}
 
-  __device__ __forceinline__ void run(bool prepared) {
+  __device__ __forceinline__ void run() {
     const bool leads = thread_ == 0;
-    // What prepared X did nothing else, and W need not wait for it.
-    if (!prepared) cuda::wait_for_previous();
+    // W does not wait: no kernel writes a weight and lets others begin before it has.
     if (leads) {
 #pragma unroll 1
       for (int s = 0; s < kRing && s < part_.stages; ++s) ring_.copy_codes(s);
@@ -60,8 +59,7 @@ class ManyFetcher {
         }
         if (s >= part_.stages) continue;
         put_factors(s, &scales[i * kWords]);
-        __syncwarp();
-        if (thread_ % 32 == 0) barrier_arrive(ring_.factors_full(s));
+        barrier_arrive(ring_.factors_full(s));  // each for itself: racecheck does not follow an arrival on behalf of a warp
       }
     }
   }

@@ -31,7 +31,7 @@ class ManyRing {
   __device__ __forceinline__ void set_up(int lane) const {
     if (lane < kPlaces) {
       barrier_init(slot_full(lane), 1);
-      barrier_init(factors_full(lane), 4);
+      barrier_init(factors_full(lane), 128);
       barrier_init(read(lane), ManyLayout::kMultipliers / 32);
     }
     barrier_init_fence();

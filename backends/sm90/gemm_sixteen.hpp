@@ -32,19 +32,15 @@ class SixteenBlock : FewPart<kNvfp4> {
   __device__ __forceinline__ void run() {
     cuda::allow_dependents();
     find_codes();
-    // What prepared X did nothing else, and W need not wait for it.
-    if (!f_.prepared) cuda::wait_for_previous();
+    // W does not wait: no kernel writes a weight and lets others begin before it has.
     this->fetch_scales();
     exec_.copy_commit();
     fetch(first_ + turn_, 0);
     fetch(first_ + turn_, 1);
-    if (f_.prepared) cuda::wait_for_previous();
+    cuda::wait_for_previous();
     uint4 x[kXAtOnce];
-    int piece = lane_.id;
-    load_x(piece, x);
-    store_x(piece, x);
 #pragma unroll 1
-    for (piece += 32 * kXAtOnce; piece < (last_ - first_) * kPieces; piece += 32 * kXAtOnce) {
+    for (int piece = lane_.id; piece < (last_ - first_) * kPieces; piece += 32 * kXAtOnce) {
       load_x(piece, x);
       store_x(piece, x);
     }
@@ -129,11 +125,8 @@ class SixteenBlock : FewPart<kNvfp4> {
 #pragma unroll
     for (int i = 0; i < kXAtOnce; ++i) {
       if (piece + 32 * i >= (last_ - first_) * kPieces) return;
-      uint4 w = x[i];
-      if (!f_.prepared) {
-        w = make_uint4(__byte_perm(x[i].x, x[i].z, 0x5410), __byte_perm(x[i].x, x[i].z, 0x7632), __byte_perm(x[i].y, x[i].w, 0x5410),
-                       __byte_perm(x[i].y, x[i].w, 0x7632));
-      }
+      const uint4 w = make_uint4(__byte_perm(x[i].x, x[i].z, 0x5410), __byte_perm(x[i].x, x[i].z, 0x7632),
+                                 __byte_perm(x[i].y, x[i].w, 0x5410), __byte_perm(x[i].y, x[i].w, 0x7632));
       exec_.store_shared(lane_, to + 512 * i, w);
     }
   }

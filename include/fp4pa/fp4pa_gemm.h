@@ -76,6 +76,8 @@ FP4PA_API void fp4pa_linear_args_init_sized(fp4pa_linear_args* args, size_t stru
 /* Bytes of workspace that fp4pa_fp4_linear needs; pointers but `weight` are not looked at. */
 FP4PA_API fp4pa_status fp4pa_fp4_linear_workspace(const fp4pa_linear_args* args, size_t* bytes, const fp4pa_exec* exec);
 /* Computes it: exact products, f32 sums, one rounding at the end. Never allocates, never synchronises.
+ * On CUDA (sm_90) the weight may be read before the kernel before it in the stream has ended, if that one lets its
+ * dependents begin early (programmatic dependent launch): such a kernel must not write a weight.
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT,
  * FP4PA_INVALID_GLOBAL_SCALE, FP4PA_WORKSPACE_TOO_SMALL, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE,
  * FP4PA_DEVICE_ERROR. */
