@@ -50,9 +50,10 @@ class ManyMultiplier {
     pin(sums_);
   }
 
-  /// To shared memory [x_rows][kSumPitch], when all have read the ring.
+  /// To shared memory [x_rows][kSumPitch], when all have read the ring. The fetching warps wait as well: racecheck does not follow a
+  /// barrier of some.
   __device__ __forceinline__ void put_sums() const {
-    asm volatile("bar.sync 1, %0;" ::"n"(ManyLayout::kMultipliers) : "memory");
+    __syncthreads();
     auto* const sums = reinterpret_cast<float*>(shared_);
     const int row = warp_row() + lane_.id / 4;
     const int t = lane_.id % 4;
