@@ -199,6 +199,7 @@ Status from_c(const fp4pa_attention_args* in, AttentionArgs* out) noexcept {
   args.workspace = c.workspace;
   args.workspace_bytes = c.workspace_bytes;
   args.stream = c.stream;
+  args.same_lengths = c.same_lengths != 0;
   *out = args;
   return Status::kOk;
 }

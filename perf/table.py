@@ -31,7 +31,7 @@ def name_of(shape):
 def plain(results, fmt, **config):
     """A decode of one token without options."""
     return find(results, "decode", **{"format": fmt, "q_len": 1, "window": 0, "rotation": 0, "v_scale_axis": "head_dim",
-                                      "ragged": False, "page_size": 64, **config})
+                                      "ragged": False, "same_lengths": False, "page_size": 64, **config})
 
 
 def cell(r):

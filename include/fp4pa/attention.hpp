@@ -82,9 +82,14 @@ struct AttentionArgs {
   const float* alibi_slopes = nullptr;        ///< [num_q_heads]; adds slope * (key position - query position)
   const std::uint64_t* tree_mask = nullptr;   ///< [tokens] bit j: this query sees its sequence's query j; q_len <= 64
 
-  void* workspace = nullptr;            ///< 256-byte aligned; contents need not survive between calls
+  void* workspace = nullptr;            ///< 256-byte aligned; contents survive between calls only for same_lengths
   std::size_t workspace_bytes = 0;
   void* stream = nullptr;               ///< cudaStream_t or hipStream_t; ignored by the CPU
+
+  /// batch, qo_indptr's and seq_lens' contents are those of this plan's last run with this workspace, which nobody else has written
+  /// since: a GPU then cuts the work as it did there, without a kernel for it. For the layers of a model behind its first. It is the
+  /// caller's word; with validate_device_data, and on the CPU, the work is cut anew all the same.
+  bool same_lengths = false;
 };
 
 /// A validated configuration with its partition. A plain value: copy it, keep it, use it from several threads at once (each

@@ -431,10 +431,14 @@ typedef struct fp4pa_attention_args {
   const float* alibi_slopes; /* [num_q_heads]; adds slope * (key position - query position) */
   const uint64_t* tree_mask; /* [tokens] bit j: this query sees its sequence's query j; at most 64 queries */
 
-  void* workspace; /* 256-byte aligned; contents need not survive between calls */
+  void* workspace; /* 256-byte aligned; contents survive between calls only for same_lengths */
   size_t workspace_bytes;
   void* stream; /* cudaStream_t or hipStream_t; ignored by the CPU */
   int32_t batch;
+  /* 0 or 1. 1: batch, qo_indptr's and seq_lens' contents are those of this plan's last run with this workspace, which nobody
+   * else has written since; a GPU then cuts the work as it did there, without a kernel for it. For the layers of a model
+   * behind its first. With validate_device_data, and on the CPU, the work is cut anew all the same. */
+  int32_t same_lengths;
 } fp4pa_attention_args;
 FP4PA_API void fp4pa_attention_args_init_sized(fp4pa_attention_args* args, size_t struct_size);
 

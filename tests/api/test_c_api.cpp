@@ -65,6 +65,7 @@ TEST_CASE("C: the layout of the published structs does not move") {
   CHECK(offsetof(fp4pa_cache, num_pages) == 296);
   CHECK(offsetof(fp4pa_attention_config, backend) == 112);
   CHECK(offsetof(fp4pa_attention_args, workspace) == 144);
+  CHECK(offsetof(fp4pa_attention_args, same_lengths) == 172);
 }
 
 TEST_CASE("C: version, names and back ends") {

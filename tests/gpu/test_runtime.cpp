@@ -137,6 +137,55 @@ TEST_CASE("the same call gives the same bits, whatever the workspace held") {
   }
 }
 
+TEST_CASE("calls of the same lengths use the schedule of the call before") {
+  for (const std::int32_t max_batch : kMaxBatches) {
+    for (const bool invariant : {false, true}) {
+      CAPTURE(max_batch);
+      CAPTURE(invariant);
+      scene::Scene s(spec_of(KvFormat::kMxfp4, {{1, 4100, 0}, {1, 777, 1}, {1, 64, 2}}));
+      s.config.max_batch = max_batch;
+      s.config.batch_invariant = invariant;
+      OnDevice d(s);
+      REQUIRE(d.run(nullptr) == Status::kOk);
+      d.mirror.bring_home();
+      const std::vector<std::uint8_t> first = bytes_of(s);
+      CHECK(s.error().o <= kBound);
+      d.args.same_lengths = true;
+      for (int layer = 0; layer < 3; ++layer) {
+        must(RUNTIME(Memset)(d.args.o, 0xff, static_cast<std::size_t>(s.o_bytes)), "clearing the output");
+        REQUIRE(d.run(nullptr) == Status::kOk);
+        d.mirror.bring_home();
+        CHECK(bytes_of(s) == first);
+      }
+    }
+  }
+}
+
+#if !defined(FP4PA_TEST_HIP)  // of HIP no graphs are asked
+TEST_CASE("a call of the same lengths has no kernel for the schedule") {
+  scene::Scene s(spec_of(KvFormat::kMxfp4, {{1, 4100, 0}, {1, 777, 1}}));
+  s.config.max_batch = kMaxBatches[1];
+  OnDevice d(s);
+  cudaStream_t stream;
+  must(cudaStreamCreate(&stream), "creating a stream");
+  const auto kernels = [&](bool same_lengths) {
+    d.args.same_lengths = same_lengths;
+    cudaGraph_t graph;
+    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "beginning a capture");
+    const Status captured = d.run(stream);
+    must(cudaStreamEndCapture(stream, &graph), "ending a capture");
+    REQUIRE(captured == Status::kOk);
+    std::size_t nodes = 0;
+    must(cudaGraphGetNodes(graph, nullptr, &nodes), "counting nodes");
+    cudaGraphDestroy(graph);
+    return nodes;
+  };
+  CHECK(kernels(false) == 3);
+  CHECK(kernels(true) == 2);
+  cudaStreamDestroy(stream);
+}
+#endif
+
 TEST_CASE("batch_invariant: a sequence alone and in a batch") {
   const std::vector<scene::Sequence> batch{{1, 9000, 0}, {2, 300, 1}, {1, 2048, 2}, {4, 2049, 3}};
   const auto invariant = [](scene::Spec spec) {

@@ -18,7 +18,7 @@ struct DecodeAxes {
   std::string formats = "bf16,mxfp4,nvfp4", page_sizes = "16,64", batches = "4", head_dims = "128", kv_lens = "32768",
               q_lens = "1", rotations = "0", windows = "0", v_scale_axes = "head_dim", page_order = "hnd", dtype = "bf16";
   int heads = 32, kv_heads = 8, sliding_window = 0, splits = 0;
-  bool ragged = false, in_order = false, all_keys = false;
+  bool ragged = false, in_order = false, all_keys = false, same_lengths = false;
 };
 
 /// Every value of `values` in every spec so far.
@@ -66,6 +66,7 @@ nlohmann::ordered_json config_of(const DecodeSpec& s) {
                                 {"dtype", name_of(s.dtype)}};
   if (s.ragged) config["ragged"] = true;  // the rule goes without saying
   if (!s.causal) config["causal"] = false;
+  if (s.same_lengths) config["same_lengths"] = true;
   return config;
 }
 
@@ -84,6 +85,7 @@ std::vector<DecodeSpec> specs_of(const DecodeAxes& o, bool whole_prompt) {
   base.ragged = o.ragged;
   base.in_order = o.in_order;
   base.causal = !o.all_keys;
+  base.same_lengths = o.same_lengths;
   std::vector<DecodeSpec> specs{base};
   const auto integers = [&](const std::string& text, const char* option, int least, int DecodeSpec::*member) {
     specs = crossed(specs, split_integers(text, option, least), [&](DecodeSpec& s, int value) { s.*member = value; });
@@ -122,6 +124,7 @@ std::string label_of(const char* name, const DecodeSpec& s) {
   if (s.dtype != plain.dtype) label += fmt::format(" {}", name_of(s.dtype));
   if (s.in_order) label += " in order";
   if (!s.causal) label += " all keys";
+  if (s.same_lengths) label += " same lengths";
   return label;
 }
 
@@ -167,6 +170,7 @@ class BenchDecode : public Benchmark {
     c.add_option("--sliding-window", axes_.sliding_window, "A query sees at most this many keys");
     c.add_option("--splits", axes_.splits, "Force KV splits of this many tokens");
     c.add_flag("--in-order", axes_.in_order, "Pages in order instead of scattered");
+    c.add_flag("--same-lengths", axes_.same_lengths, "Calls behind the first use its schedule, as the layers of a model may");
     c.add_flag(
         "--shuffle", [](std::int64_t) {}, "Scatter the pages (the default)");
     if (whole_prompt_) {

@@ -47,6 +47,7 @@ const std::vector<Suite>& suites() {
         "decode --batch 4 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --ragged --format mxfp4 --page-size 16",
         "decode --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4 --page-size 64 --window 64 "
         "--q-len 1,4",
+        "decode --batch 2 --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4 --page-size 64 --same-lengths",
         "prefill --batch 1 --heads 4 --kv-heads 2 --head-dim 64 --tokens 256 --format mxfp4,bf16",
         "graph --heads 4 --kv-heads 2 --head-dim 64 --tokens 1K --format mxfp4",
         "append --tokens 1K --kv-heads 2 --format mxfp4,bf16",
@@ -67,6 +68,10 @@ const std::vector<Suite>& suites() {
            kEachShape(kFp4 + " --q-len 1,4,8"),
            {kMiddle + " --window 0,64" + kFp4, "decode --batch 8 --heads 64 --kv-heads 8 --tokens 32K --window 0,64" + kFp4,
             kMiddle + " --rotation 0,128" + kFp4, kMiddle + " --v-scale-axis head_dim,tokens" + kFp4}),
+       {}},
+      {"layers",
+       "decoding as the layers of a model behind the first may: with the schedule of the call before",
+       kEachShape(kFormats + " --page-size 64 --same-lengths"),
        {}},
       {"prefill",
        "whole prompts, causal and with all keys",

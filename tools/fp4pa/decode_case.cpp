@@ -53,6 +53,7 @@ DecodeCase::DecodeCase(Device& device, const DecodeSpec& spec, const char* backe
   config_.num_q_heads = spec.heads;
   config_.q_dtype = config_.o_dtype = spec.dtype;
   config_.causal = spec.causal;
+  same_lengths_ = spec.same_lengths;
   config_.sliding_window = spec.sliding_window;
   config_.max_batch = spec.batch;
   config_.max_q_len = spec.q_len;
@@ -121,9 +122,11 @@ std::function<void(void*)> DecodeCase::prepare(Device& device, int threads) {
   workspace_ = device.allocate(plan_.workspace_bytes());
   args_.workspace = workspace_.data();
   args_.workspace_bytes = workspace_.bytes();
+  args_.same_lengths = false;
   return [this](void* stream) {
     args_.stream = stream;
     check(run(plan_, args_), "run");
+    args_.same_lengths = same_lengths_;
   };
 }
 

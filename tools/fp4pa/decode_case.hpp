@@ -30,6 +30,7 @@ struct DecodeSpec {
   int sliding_window = 0;  ///< keys that a query sees; 0 = all
   int splits = 0;          ///< tokens of forced splits
   bool causal = true, in_order = false;
+  bool same_lengths = false;  ///< calls behind the first use its schedule, as the layers of a model may
 };
 
 /// The lengths of a spec's sequences: the same ones in every run.
@@ -60,6 +61,7 @@ class DecodeCase {
   AttentionArgs args_;
   AttentionPlan plan_;
   Buffer table_, recent_table_, q_, o_, lse_, indptr_, lens_, workspace_;
+  bool same_lengths_ = false;
 };
 
 }  // namespace fp4pa::tool
