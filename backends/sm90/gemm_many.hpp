@@ -38,7 +38,7 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   if (static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers) {
     if constexpr (kMoves) give_registers<56>();
     ManyFetcher<kLayout>(params, shared, part).run();
-    __syncthreads();  // as the others', before they put their sums where the ring is
+    meet();  // with the others, before they put their sums where the ring is
     if constexpr (kMoves) take_registers<kEven>();
   } else {
     if constexpr (kMoves) take_registers<224>();

@@ -50,10 +50,9 @@ class ManyMultiplier {
     pin(sums_);
   }
 
-  /// To shared memory [x_rows][kSumPitch], when all have read the ring. The fetching warps wait as well: racecheck does not follow a
-  /// barrier of some.
+  /// To shared memory [x_rows][kSumPitch], when all have read the ring.
   __device__ __forceinline__ void put_sums() const {
-    __syncthreads();
+    meet();
     auto* const sums = reinterpret_cast<float*>(shared_);
     const int row = warp_row() + lane_.id / 4;
     const int t = lane_.id % 4;
