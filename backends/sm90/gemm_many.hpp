@@ -35,19 +35,21 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   }
   cuda::allow_dependents();
   __syncthreads();
-  if (static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers) {
+  const bool fetches = static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers;
+  ManyMultiplier<kLayout> multiplier(params, shared, part);
+  if (fetches) {
     if constexpr (kMoves) give_registers<56>();
     ManyFetcher<kLayout>(params, shared, part).run();
-    meet();  // with the others, before they put their sums where the ring is
     if constexpr (kMoves) take_registers<kEven>();
   } else {
     if constexpr (kMoves) take_registers<224>();
-    ManyMultiplier<kLayout> multiplier(params, shared, part);
     multiplier.run();
     cuda::wait_for_previous();
-    multiplier.put_sums();
     if constexpr (kMoves) give_registers<kEven>();
   }
+  // Of all, and at one place in the code: racecheck does not follow a barrier of some, nor synccheck one in two places.
+  __syncthreads();
+  if (!fetches) multiplier.put_sums();
   __syncthreads();
   using Results = ManyResults<kLayout>;
   if (!kLayout.nvfp4 && *outside != 0) {

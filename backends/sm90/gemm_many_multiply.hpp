@@ -50,9 +50,8 @@ class ManyMultiplier {
     pin(sums_);
   }
 
-  /// To shared memory [x_rows][kSumPitch], when all have read the ring.
+  /// To shared memory [x_rows][kSumPitch], behind a barrier: the ring was there.
   __device__ __forceinline__ void put_sums() const {
-    meet();
     auto* const sums = reinterpret_cast<float*>(shared_);
     const int row = warp_row() + lane_.id / 4;
     const int t = lane_.id % 4;

@@ -15,10 +15,6 @@
 
 namespace fp4pa::sm90 {
 
-/// All threads of the block, from wherever they are in the code. (Those that fetch need not wait where others put sums into the ring's
-/// place, but racecheck does not follow a barrier of some.)
-__device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"n"(ManyLayout::kThreads) : "memory"); }
-
 template <ManyLayout kLayout>
 class ManyRing {
  public:
