@@ -39,7 +39,6 @@ using fp4pa::api::read_struct;
 [[nodiscard]] Status linear_from_c(const fp4pa_linear_args* in, fp4pa::LinearArgs* out) noexcept {
   fp4pa_linear_args c = default_linear();
   if (const Status s = read_struct("args", in, &c); s != Status::kOk) return s;
-  if (const Status s = check_reserved("args", c.reserved); s != Status::kOk) return s;
   fp4pa_fp4_weight w = default_weight();
   if (const Status s = read_struct("weight", c.weight, &w); s != Status::kOk) return s;
   if (const Status s = check_reserved("weight", w.reserved); s != Status::kOk) return s;
@@ -57,6 +56,7 @@ using fp4pa::api::read_struct;
   out->scale_mode = static_cast<fp4pa::ScaleMode>(c.scale_mode);
   out->nvfp4_scale = static_cast<fp4pa::Nvfp4Scale>(c.nvfp4_scale);
   out->x_global_scale = c.x_global_scale;
+  out->weight_settled = c.weight_settled != 0;
   out->workspace = c.workspace;
   out->workspace_bytes = c.workspace_bytes;
   return Status::kOk;

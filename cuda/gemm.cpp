@@ -163,7 +163,8 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   p.bias_dtype = a.bias_dtype;
   p.m = static_cast<std::int32_t>(a.m);
 
-  if (sm90.function != nullptr) return launch_sm90(sm90, p, a.batch, stream);
+  // What prepared X did nothing else, and began when all before it had ended.
+  if (sm90.function != nullptr) return launch_sm90(sm90, p, a.weight_settled || !as_it_is, a.batch, stream);
 
   const void* const function = gemm_function(nvfp4, t.x_tiles, !as_it_is);
   if (const Status s = check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,

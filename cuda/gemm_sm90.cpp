@@ -181,15 +181,15 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
                "asking for shared memory");
 }
 
-Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, std::int64_t batch, cudaStream_t stream) noexcept {
+Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool early, std::int64_t batch, cudaStream_t stream) noexcept {
   cudaLaunchAttribute attributes[2];
   const cudaLaunchConfig_t config = launch_config(d, batch, stream, attributes);
   sm80::GemmParams gemm = params;
   gemm.stages = d.stages;
   gemm.splits = d.splits;
   gemm.row_tiles = d.row_tiles;
-  sm90::FewParams few{gemm, d.row_groups, d.block_stages};
-  sm90::ManyParams many{{}, {}, gemm};
+  sm90::FewParams few{gemm, d.row_groups, d.block_stages, early};
+  sm90::ManyParams many{{}, {}, gemm, early};
   if (!d.few && (!describe(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m,
                            gemm.x_row * 2, sm90::kPanelDims, d.x_rows, &many.x) ||
                  !describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,

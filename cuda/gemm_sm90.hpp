@@ -26,7 +26,8 @@ struct Sm90Division {
 
 /// Back to back with what was launched before (programmatic dependent launch).
 /// @param params  complete but for stages, splits and tiles; X's columns are in their order
-[[nodiscard]] Status launch_sm90(const Sm90Division& division, const sm80::GemmParams& params, std::int64_t batch,
+/// @param early   W may be read before what was launched before has ended
+[[nodiscard]] Status launch_sm90(const Sm90Division& division, const sm80::GemmParams& params, bool early, std::int64_t batch,
                                  cudaStream_t stream) noexcept;
 
 }  // namespace fp4pa::cuda

@@ -2,8 +2,8 @@
 //
 //   fp4pa_gpu_gemm [--shapes MxNxK,...] [--formats mxfp4,nvfp4] [--x f16,bf16] [--forms a16,a4] [--runs 20] [--json FILE]
 //
-// Calls walk over copies of the weight that together are several times the second-level cache. A round over the copies is one
-// CUDA graph; the time of a call is the median round divided by its calls. perf/gemm_peers.py does the same with cuBLAS.
+// Calls walk over copies of the weight that together are several times the second-level cache, and say that it is settled, as a loaded
+// model's are. A round over the copies is one CUDA graph; the time of a call is the median round divided by its calls. perf/gemm_peers.py does the same with cuBLAS.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -198,6 +198,7 @@ int main(int argc, char** argv) {
           a.m = s.m;
           a.x_dtype = a.out_dtype = dtype;
           a.activations = form;
+          a.weight_settled = true;
           if (form == ActivationForm::kFp4 && format == BlockFormat::kNvfp4) a.x_global_scale = 4.5f / 2688.0f;  // calibrated
           std::uint8_t* const x_device = allocate(2 * x.size());
           std::uint8_t* const out = allocate(static_cast<std::size_t>(2 * s.m * s.n));

@@ -47,9 +47,9 @@ class FewBlock : FewPart<kNvfp4> {
 
   __device__ __forceinline__ void run() {
     cuda::allow_dependents();
+    if (!f_.early) cuda::wait_for_previous();
     this->fetch_scales();
-    // W does not wait: no kernel writes a weight and lets others begin before it has. But X comes before W's second stage, behind
-    // which it would be late.
+    // X comes before W's second stage, behind which it would be late.
 #pragma unroll 1
     for (int slot = 0; slot < kFewRing; ++slot) {
       if (slot == 1) {

@@ -22,6 +22,7 @@ struct FewParams {
   sm80::GemmParams gemm;
   std::int32_t row_groups;    // 1, 2, 4 or 8
   std::int32_t block_stages;  // most stages that a block has
+  bool early;                 // W is read before the kernel before has ended
 };
 
 /// Not std::countr_zero, of which nvcc 13.0 makes 32 in device code.

@@ -39,7 +39,7 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   ManyMultiplier<kLayout> multiplier(params, shared, part);
   if (fetches) {
     if constexpr (kMoves) give_registers<56>();
-    ManyFetcher<kLayout>(params, shared, part).run();
+    ManyFetcher<kLayout>(params, shared, part).run(params.early);
     if constexpr (kMoves) take_registers<kEven>();
   } else {
     if constexpr (kMoves) take_registers<224>();

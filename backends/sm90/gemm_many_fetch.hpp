@@ -26,9 +26,9 @@ class ManyFetcher {
         thread_(static_cast<int>(threadIdx.x) - ManyLayout::kMultipliers),
         row_(params.gemm, part.batch, part.first_row + thread_) {}
 
-  __device__ __forceinline__ void run() {
+  __device__ __forceinline__ void run(bool early) {
     const bool leads = thread_ == 0;
-    // W does not wait: no kernel writes a weight and lets others begin before it has.
+    if (!early) cuda::wait_for_previous();
     if (leads) {
 #pragma unroll 1
       for (int s = 0; s < kRing && s < part_.stages; ++s) ring_.copy_codes(s);

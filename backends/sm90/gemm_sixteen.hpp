@@ -32,7 +32,7 @@ class SixteenBlock : FewPart<kNvfp4> {
   __device__ __forceinline__ void run() {
     cuda::allow_dependents();
     find_codes();
-    // W does not wait: no kernel writes a weight and lets others begin before it has.
+    if (!f_.early) cuda::wait_for_previous();
     this->fetch_scales();
     exec_.copy_commit();
     fetch(first_ + turn_, 0);

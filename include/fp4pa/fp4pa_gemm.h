@@ -66,8 +66,10 @@ typedef struct fp4pa_linear_args {
   fp4pa_scale_mode scale_mode;   /* FP4PA_ACTIVATIONS_FP4, MXFP4 */
   fp4pa_nvfp4_scale nvfp4_scale; /* FP4PA_ACTIVATIONS_FP4, NVFP4 */
   float x_global_scale;          /* FP4PA_ACTIVATIONS_FP4, NVFP4: 0 takes amax / 2688 of each x */
-  int32_t reserved;              /* zero */
-  void* workspace;               /* 256-byte aligned */
+  /* 0 or 1. 1: the weight was complete before the kernel ahead of this call in the stream began, as one that is loaded with a
+   * model is; CUDA (sm_90) then reads it before that kernel has ended. It is the caller's word. */
+  int32_t weight_settled;
+  void* workspace; /* 256-byte aligned */
   size_t workspace_bytes;
 } fp4pa_linear_args;
 /* Defaults: batch 1, bf16 throughout, 16-bit activations. */
@@ -76,8 +78,6 @@ FP4PA_API void fp4pa_linear_args_init_sized(fp4pa_linear_args* args, size_t stru
 /* Bytes of workspace that fp4pa_fp4_linear needs; pointers but `weight` are not looked at. */
 FP4PA_API fp4pa_status fp4pa_fp4_linear_workspace(const fp4pa_linear_args* args, size_t* bytes, const fp4pa_exec* exec);
 /* Computes it: exact products, f32 sums, one rounding at the end. Never allocates, never synchronises.
- * On CUDA (sm_90) the weight may be read before the kernel before it in the stream has ended, if that one lets its
- * dependents begin early (programmatic dependent launch): such a kernel must not write a weight.
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT,
  * FP4PA_INVALID_GLOBAL_SCALE, FP4PA_WORKSPACE_TOO_SMALL, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE,
  * FP4PA_DEVICE_ERROR. */

@@ -91,6 +91,10 @@ struct LinearArgs {
 
   void* workspace = nullptr;  ///< 256-byte aligned; contents need not survive between calls
   std::size_t workspace_bytes = 0;
+
+  /// The weight was complete before the kernel ahead of this call in the stream began, as one that is loaded with a model is. CUDA
+  /// (sm_90) then reads it before that kernel has ended (programmatic dependent launch). It is the caller's word.
+  bool weight_settled = false;
 };
 
 /// Bytes of workspace that fp4_linear needs for these sizes and forms; pointers are not looked at.
@@ -101,10 +105,6 @@ struct LinearArgs {
 /// Computes it. Products are those of the decoded operands (exactly, for W4A4 and W4A16 alike) and summed in f32; the sum
 /// is multiplied by the decode multipliers, the bias added, and the result rounded once. Same arguments on the same back
 /// end and device: the same bits. Never allocates, never synchronises.
-///
-/// On CUDA (sm_90) the kernel is launched as a programmatic dependent, and reads the weight's codes and scales before it waits for the
-/// kernel before it in the stream. So a kernel of the caller's that writes a weight must not let its dependents begin
-/// (griddepcontrol.launch_dependents) before it has; kernels that do not use this, copies and events need no care.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedFormat, kInvalidGlobalScale, kWorkspaceTooSmall,
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status fp4_linear(const LinearArgs& args, const ExecDesc& exec = {}) noexcept;

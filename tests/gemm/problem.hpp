@@ -192,6 +192,7 @@ struct Problem {
     a.scale_mode = s.scale_mode;
     a.nvfp4_scale = s.nvfp4_scale;
     a.x_global_scale = s.x_global_scale;
+    a.weight_settled = s.seed % 2 == 0;
     std::size_t bytes = 0;
     if (const Status status = fp4_linear_workspace(a, &bytes, exec); status != Status::kOk) return status;
     workspace = std::make_unique<Memory>(bytes, std::uint8_t{0xff});  // NaN in every float

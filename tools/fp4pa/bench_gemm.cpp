@@ -45,6 +45,7 @@ void multiply(const Shape& s, BlockFormat format, ActivationForm form, ScaleLayo
   a.weight.cols = s.k;
   a.m = s.m;
   a.activations = form;
+  a.weight_settled = true;  // as a loaded model's
   const Buffer codes = device.allocate(fp4_weight_code_bytes(format, s.n, s.k));
   const Buffer scales = device.allocate(fp4_weight_scale_bytes(format, layout, s.n, s.k));
   const Buffer x = device.allocate(static_cast<std::size_t>(2 * s.m * s.k));
