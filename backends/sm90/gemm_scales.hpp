@@ -68,7 +68,7 @@ class ScaleRow {
   }
 
   const std::uint8_t* begin_;
-  const std::uint8_t* end_;
+  const std::uint8_t* end_;  // of linear scales
   const std::uint8_t* at_;
   int groups_, step_;
   bool whole_;  // every word is four scales of the row
