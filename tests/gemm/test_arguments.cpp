@@ -155,6 +155,10 @@ TEST_CASE("gemm in C: the same result, and structs of another age are refused") 
   args.weight = nullptr;
   CHECK(fp4pa_fp4_linear(&args, &exec) == FP4PA_NULL_POINTER);
   args.weight = &weight;
-  args.reserved = 1;
+  args.weight_settled = 1;
+  std::memset(out, 0, sizeof out);
+  REQUIRE(fp4pa_fp4_linear(&args, &exec) == FP4PA_OK);
+  CHECK(std::memcmp(out, again, sizeof out) == 0);
+  weight.reserved = 1;
   CHECK(fp4pa_fp4_linear(&args, &exec) == FP4PA_INVALID_ARGUMENT);
 }
