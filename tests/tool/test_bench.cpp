@@ -101,7 +101,7 @@ TEST_CASE("bench: a suite's own failures and options nobody knows end with 2") {
   };
   fails("bench", "bench needs a subcommand or --suite");
   fails("bench --suite all",
-        "unknown suite 'all'; allowed: smoke, decode, variants, prefill, graph, cache, sweep, dense, gemm, full");
+        "unknown suite 'all'; allowed: smoke, decode, variants, layers, prefill, graph, cache, sweep, dense, gemm, full");
   fails("bench --suite graph --shape 4x4", "--shape: no benchmark of suite graph has this option");
   fails("bench --suite decode --format mxfp5", "unknown KV format 'mxfp5'");
   fails("bench --suite decode --heads 5", "--heads 5 is not a multiple of --kv-heads 8");
