@@ -2,8 +2,9 @@
 //
 //   fp4pa_gpu_gemm [--shapes MxNxK,...] [--formats mxfp4,nvfp4] [--x f16,bf16] [--forms a16,a4] [--runs 20] [--json FILE]
 //
-// Calls walk over copies of the weight that together are several times the second-level cache, and say that it is settled, as a loaded
-// model's are. A round over the copies is one CUDA graph; the time of a call is the median round divided by its calls. perf/gemm_peers.py does the same with cuBLAS.
+// Calls walk over copies of the weight that together are several times the second-level cache, and say that it is settled, as a
+// loaded model's is. A round over the copies is one CUDA graph; the time of a call is the median round divided by its calls.
+// perf/gemm_peers.py does the same with cuBLAS.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
