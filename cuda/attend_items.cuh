@@ -6,6 +6,7 @@
 #include "core/schedule/work.hpp"
 #include "core/simt/tile_backend.hpp"
 #include "cuda/dependency.cuh"
+#include "cuda/find_start.cuh"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/merge_cluster.cuh"
@@ -22,6 +23,20 @@ struct Aside {
   bool found;
 };
 static_assert(sizeof(Aside) <= simt::kAsideBytes);
+
+/// Begins the walk of the block's worker, by one of its warps.
+/// @tparam kFinds  whether the kernel may be launched without a schedule
+template <bool kFinds>
+__device__ __forceinline__ void start_walk(const core::WorkList& list, Aside& aside) {
+  const auto worker = static_cast<std::int32_t>(blockIdx.x);
+  core::WorkerStart start;
+  if (kFinds && list.partition.finders.divisor != 0) {
+    start = find_start(list, worker).start;
+  } else {
+    start = list.partition.starts[worker];
+  }
+  if (threadIdx.x == 0) aside.walk = core::ItemWalk(list, worker, start);
+}
 
 /// Finds the block's next item, by one of its threads; false: there is none.
 [[nodiscard]] __device__ __forceinline__ bool next_item(const AttendArgs& args, Aside& aside) {
@@ -65,10 +80,8 @@ __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, st
   wait_for_previous();
   allow_dependents();
   const bool shares = kShares && args.list.partition.sharers.divisor != 0;
-  if (threadIdx.x == 0 && !shares) {
-    const auto worker = static_cast<std::int32_t>(blockIdx.x);
-    aside.walk = core::ItemWalk(args.list, worker, args.list.partition.starts[worker]);
-  }
+  // Blocks of instances whose warps share the rows have units of many row blocks, and registers for nothing else.
+  if (!shares && threadIdx.x < 32) start_walk<!core::divides_rows(Shim::kConfig)>(args.list, aside);
   // A loop, not a function called for each item: where that was not inlined, a kernel of two segments found its parameters and
   // its state through pointers.
   while (shares ? shared_item(args, aside) : next_item(args, aside)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <utility>
 
 #include "api/attention_params.hpp"
@@ -52,6 +53,20 @@ std::int32_t sharers_of(const api::RunRequest& r, std::int32_t least_keys, int c
   std::int32_t sharers = 1;
   while (sharers < core::kMostSharers && 2 * sharers * units <= blocks && sharers * least_keys < keys) sharers *= 2;
   return keys <= std::int64_t{sharers} * kMostSharedKeys ? sharers : 0;
+}
+
+/// Most sequences of a line on which blocks find their places themselves: a lane adds up a 32nd of them.
+constexpr std::int32_t kMostFound = 512;
+
+/// Whether the kernels of a plan find their places on the line from the lengths, without a schedule: decode, where every sequence is
+/// one row block, and lines that 32 bits hold. See cuda/find_start.cuh.
+bool finds_starts(const api::RunRequest& r, std::int32_t overhead_tiles) {
+  const AttentionConfig& c = r.config;
+  const int instance = r.choice.variant;
+  if (!may_find(instance) || api::split_tiles(c) != 0 || simt::passes(shape_of(instance), c) > 1) return false;
+  const std::int64_t tiles = (std::int64_t{c.max_kv_len} + core::kScheduleTokens - 1) / core::kScheduleTokens + overhead_tiles;
+  const std::int64_t line = tiles * c.max_batch * c.cache.num_kv_heads;
+  return c.max_batch <= kMostFound && (line + 1) * (r.choice.num_workers + 1) < INT32_MAX;
 }
 
 /// Lets a kernel use all the shared memory it may ask for, once per device.
@@ -153,7 +168,9 @@ Status run(const api::RunRequest& request) noexcept {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
   }
   if (sharers != 0) return attend(dim3(sharers, params.num_kv_heads, params.batch), false, sharers);
-  const bool scheduled = request.args.same_lengths && !request.config.validate_device_data;
+  const bool finds = finds_starts(request, params.partition.overhead_tiles);
+  if (finds) args.list.partition.finders = core::Divisor::of(static_cast<std::uint32_t>(request.choice.num_workers));
+  const bool scheduled = finds || (request.args.same_lengths && !request.config.validate_device_data);
   if (!scheduled) {
     if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   }

@@ -99,6 +99,8 @@ inline constexpr SimtConfig kInstances[] = {
     instance::decode(KvKind::kBf16, KvKind::kBf16, 256, 1, 3, 1, 2),
     instance::decode(KvKind::kMxfp8, KvKind::kMxfp8, 128, 1, 4, 2, 3),
     instance::prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128, 64),
+    instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 128, 1, 4, 3, 3)),
+    instance::plain(instance::with_recent(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 3, 3), KvKind::kBf16)),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));

@@ -1,7 +1,8 @@
 // The second pass of a run: units whose keys were divided, put together from their partial states. Under a balanced cut the
-// blocks of the workers that hold a unit's parts, but for the last part, share its rows, by the notes that the schedule left; under fixed splits a
-// block does what begins on the worker of its number.
+// blocks of the workers that hold a unit's parts, but for the last part, share its rows, by the notes that the schedule left, or that they find themselves;
+// under fixed splits a block does what begins on the worker of its number.
 #include "cuda/dependency.cuh"
+#include "cuda/find_start.cuh"
 #include "cuda/merge_rows.cuh"
 #include "cuda/merge_share.cuh"
 
@@ -28,7 +29,8 @@ __device__ void prefetch(const core::AttentionParams& p) {
   touch(p.o.data);
 }
 
-/// A worker's note, readable before the wait: the attention's blocks wait for the schedule before they let this kernel in.
+/// A worker's note, readable before the wait, as lengths are: the attention's blocks wait for the schedule, and for what came
+/// before it, before they let this kernel in.
 __device__ core::MergeNote load_note(const core::MergeNote* from) {
   return {__ldcg(&from->seq),   __ldcg(&from->block), __ldcg(&from->kv_head), __ldcg(&from->begin),
           __ldcg(&from->first), __ldcg(&from->last),  __ldcg(&from->count)};
@@ -38,9 +40,18 @@ __device__ core::MergeNote load_note(const core::MergeNote* from) {
 // would part the code that does.
 __global__ void __launch_bounds__(kThreads, 3) merge_balanced(const __grid_constant__ AttendArgs args) {
   __shared__ MergeSums shared;
+  __shared__ core::MergeNote found;
   prefetch(args.params);
   const auto worker = static_cast<std::int32_t>(blockIdx.x);
-  const core::MergeNote note = load_note(args.list.partition.notes + worker);
+  const bool finds = args.list.partition.finders.divisor != 0;
+  if (finds) {
+    if (threadIdx.x < 32) {
+      const core::MergeNote own = find_note(args.list, worker);
+      if (threadIdx.x == 0) found = own;
+    }
+    __syncthreads();
+  }
+  const core::MergeNote note = finds ? found : load_note(args.list.partition.notes + worker);
   const core::RowMap rows(args.params, {note.seq, note.block, note.kv_head, {0, 0}, -1});
   wait_for_previous();
   if (note.count > 1) {

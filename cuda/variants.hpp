@@ -30,6 +30,9 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
   return compute_capability == 90 && variant < kFirstNative && !core::divides_rows(shape_of(variant));
 }
 
+/// Whether a variant's blocks can find their places on the line themselves.
+[[nodiscard]] constexpr bool may_find(int variant) { return variant < kFirstNative && !core::divides_rows(shape_of(variant)); }
+
 [[nodiscard]] inline core::SharedLayout shared_layout_of(int variant, const AttentionConfig& c, int warps) {
   const core::SimtConfig& shape = shape_of(variant);
   if (core::divides_tiles(shape)) {

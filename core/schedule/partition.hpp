@@ -51,6 +51,8 @@ struct Partition {
   std::int32_t overhead_tiles = kItemOverheadTiles;  // cost of an item beyond its tiles
   WorkerStart* starts = nullptr;    // [num_workers]
   MergeNote* notes = nullptr;       // [num_workers]
+  // Where every sequence is one row block and the line short, a GPU's kernels find all of these by themselves (cuda/find_start.cuh).
+  Divisor finders = {};             // num_workers; by 0: they do not
   // Shared: no prefix sums, starts or notes. See shared_part().
   Divisor sharers = {};             // workers of a unit; by 0: balanced or fixed
   Divisor least_tiles = {};         // of a part, while there are workers without any

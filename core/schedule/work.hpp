@@ -119,19 +119,17 @@ class UnitCursor {
     set_head(unit_.kv_head + 1);
     return true;
   }
-  /// Moves to the next row block; false at the end of the line.
+  /// Moves to the next row block; false at the end of the line. By addition: prefix sums are for those who search.
   FP4PA_FN bool next_block() {
-    if (unit_.block + 1 < row_blocks(shape_, list_.partition.tile_rows)) {
-      block_begin_ += unit_.cost * list_.num_kv_heads;
-      block_slot_ += static_cast<std::int64_t>(slots_per_unit()) * list_.num_kv_heads;
-      ++unit_.block;
-      unit_.kv_head = 0;
-      return true;
-    }
-    std::int32_t seq = unit_.seq + 1;
-    while (seq < list_.batch && list_.partition.cost_prefix[seq + 1] == list_.partition.cost_prefix[seq]) ++seq;
-    if (seq >= list_.batch) return false;
-    enter_sequence(seq);
+    block_begin_ += unit_.cost * list_.num_kv_heads;
+    block_slot_ += static_cast<std::int64_t>(slots_per_unit()) * list_.num_kv_heads;
+    unit_.kv_head = 0;
+    if (++unit_.block < row_blocks(shape_, list_.partition.tile_rows)) return true;
+    unit_.block = 0;
+    do {
+      if (++unit_.seq >= list_.batch) return false;
+      shape_ = list_.shape(unit_.seq);
+    } while (shape_.q_len == 0);
     return true;
   }
 
@@ -348,26 +346,33 @@ struct UnitParts {
   std::int32_t last;
   std::int32_t count;  // with tiles
 
-  FP4PA_FN UnitParts(const WorkList& list, const Unit& unit) {
-    const std::int64_t total = list.total_cost();
-    const std::int32_t workers = list.partition.num_workers;
-    begin = worker_of(total, workers, unit.begin);
-    first = worker_of(total, workers, unit.begin + (unit.tiles.size() > 0 ? unit.overhead : 0));
-    last = worker_of(total, workers, unit.end() - 1);
-    count = unit.tiles.size() > 0 ? last - first + 1 : 0;
-  }
+  /// @param worker_at  from a coordinate of the line to the worker whose piece holds it
+  template <class F>
+  FP4PA_FN UnitParts(const Unit& unit, F&& worker_at)
+      : begin(worker_at(unit.begin)),
+        first(worker_at(unit.begin + (unit.tiles.size() > 0 ? unit.overhead : 0))),
+        last(worker_at(unit.end() - 1)),
+        count(unit.tiles.size() > 0 ? last - first + 1 : 0) {}
+  FP4PA_FN UnitParts(const WorkList& list, const Unit& unit)
+      : UnitParts(unit, [&](std::int64_t x) { return worker_of(list.total_cost(), list.partition.num_workers, x); }) {}
 };
 
 /// The note of a worker under a balanced cut; there is one unit at most that goes on after its piece.
 /// @param begin, end  the worker's piece of the line
 /// @param unit        that holds `end`
-[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker, std::int64_t begin, std::int64_t end,
-                                            const Unit& unit) {
+/// @param parts_of    from that unit to its UnitParts
+template <class F>
+[[nodiscard]] FP4PA_FN MergeNote merge_note(std::int32_t worker, std::int64_t begin, std::int64_t end, const Unit& unit,
+                                            F&& parts_of) {
   if (unit.begin >= end) return {};
   const WorkItem item = balanced_piece(unit, worker, begin, end);
   if (item.tiles.size() == 0 || item.tiles.end == unit.tiles.end) return {};
-  const UnitParts parts(list, unit);
+  const UnitParts parts = parts_of(unit);
   return {unit.seq, unit.block, unit.kv_head, parts.begin, parts.first, parts.last, parts.count};
+}
+[[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker, std::int64_t begin, std::int64_t end,
+                                            const Unit& unit) {
+  return merge_note(worker, begin, end, unit, [&](const Unit& u) { return UnitParts(list, u); });
 }
 [[nodiscard]] FP4PA_FN MergeNote merge_note(const WorkList& list, std::int32_t worker) {
   const std::int64_t total = list.total_cost();

@@ -1,7 +1,8 @@
 // The beginning of a segment on the SIMT back end: the item's query rows to shared memory, in operand form; see query.hpp.
 //
 // Rows of whole quads are read several at a time and rotated in registers, without a detour through shared memory: an item of
-// few keys would otherwise spend most of its time on waiting for one row after the other. Other rows come one by one.
+// few keys would otherwise spend most of its time on waiting for one row after the other. Other rows come one by one. The first of
+// them are asked for before the first keys (ask_query): behind those they would come last, when 20 MB of keys have come in.
 #pragma once
 
 #include "core/simt/tile_backend.hpp"
@@ -9,12 +10,19 @@
 namespace fp4pa::core {
 
 template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::ask_query(const RowMap& rows, const TensorView& k, std::int32_t kv_head, AskedQuery& asked) {
+  asked.k_global = k.global(kv_head);
+  if constexpr (kAsksQuads) ask_query_quads(rows, exec_.warp(), exec_.num_warps(), asked.quads);
+}
+
+/// @param asked  what ask_query() left
+template <class Shim>
 template <std::int32_t S>
-FP4PA_FN void SimtTileBackend<Shim>::load_query(const RowMap& rows, const TensorView& k, std::int32_t kv_head) {
+FP4PA_FN void SimtTileBackend<Shim>::load_query(const RowMap& rows, const TensorView& k, AskedQuery& asked) {
   constexpr KvKind kFixed = kConfig.k[S];
   const KvKind kind = is_any(kFixed) ? kv_kind(k) : kFixed;
   const QueryForm form = Shim::query_form(kind);
-  const float multiplier = p_.scale_log2 * k.global(kv_head);
+  const float multiplier = p_.scale_log2 * asked.k_global;
   // The sign of a negative multiplier goes into the operand: a row's factor keeps the order of its scores.
   const float sign = multiplier < 0.0f ? -1.0f : 1.0f;
   const float magnitude = multiplier * sign;
@@ -30,7 +38,10 @@ FP4PA_FN void SimtTileBackend<Shim>::load_query(const RowMap& rows, const Tensor
     }
   }
   if constexpr (kReadsQuads) {
-    for (int r = first; r < kWarpRows; r += kQuadRows * step) load_query_quads(rows, kind, form, magnitude, sign, r, step);
+    for (int r = first; r < kWarpRows; r += kQuadRows * step) {
+      if (!kAsksQuads || r != first) ask_query_quads(rows, r, step, asked.quads);
+      take_query_quads(kind, form, magnitude, sign, r, step, asked.quads);
+    }
     return;
   }
   FP4PA_NO_UNROLL
@@ -46,11 +57,9 @@ FP4PA_FN void SimtTileBackend<Shim>::load_query(const RowMap& rows, const Tensor
   }
 }
 
-/// Rows r, r + step, ... of this warp.
+/// Asks for rows r, r + step, ... of this warp; those that do not exist are zeros.
 template <class Shim>
-FP4PA_FN void SimtTileBackend<Shim>::load_query_quads(const RowMap& rows, KvKind kind, QueryForm form, float magnitude,
-                                                      float sign, int r, int step) {
-  PerLane<float[kQuadRows][kQuads][4]> x;
+FP4PA_FN void SimtTileBackend<Shim>::ask_query_quads(const RowMap& rows, int r, int step, AskedQuads& asked) {
   const bool aligned = query_rows_are_quads(p_.q);
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
@@ -61,12 +70,24 @@ FP4PA_FN void SimtTileBackend<Shim>::load_query_quads(const RowMap& rows, KvKind
       FP4PA_UNROLL
       for (int q = 0; q < kQuads; ++q) {
         const int dim = 4 * (q * E::kLanes + lane.id);
-        FP4PA_UNROLL
-        for (int d = 0; d < 4; ++d) x[lane][i][q][d] = 0.0f;
+        asked[lane].quad[i][q] = {};
         if (exists && (kWholeQuads || dim < kConfig.head_dim)) {
-          load_query_quad<kPlain && kConfig.terms == 1>(exec_, p_.q, aligned, at + dim, x[lane][i][q]);
+          asked[lane].quad[i][q] = load_query_quad<kHalves>(exec_, p_.q, aligned, at + dim);
         }
       }
+    }
+  });
+}
+
+/// Brings them to shared memory.
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::take_query_quads(KvKind kind, QueryForm form, float magnitude, float sign, int r, int step,
+                                                      const AskedQuads& asked) {
+  PerLane<float[kQuadRows][kQuads][4]> x;
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kQuadRows * kQuads; ++i) {
+      query_quad<kHalves, E>(p_.q.dtype, asked[lane].quad[i / kQuads][i % kQuads], x[lane][i / kQuads][i % kQuads]);
     }
   });
   float norm = 1.0f;

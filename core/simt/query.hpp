@@ -89,39 +89,48 @@ struct alignas(16) QueryChunk {
   return q.dtype != DType::kF32 && address % sizeof(QueryChunk) == 0;
 }
 
-/// Four elements of a row, in one load where `aligned`.
+/// Four elements of a row as they lie in memory: of 32 bits, or of 16 in the first two words.
+struct QuadBits {
+  std::uint32_t word[4];
+};
+
+/// Asks for four elements of a row, in one load where `aligned`. Nobody waits for them until they are looked at.
 /// @tparam kHalves  the query is known to be of 16 bits
 template <bool kHalves, class E>
-FP4PA_FN void load_query_quad(E& exec, const HeadTensor& q, bool aligned, std::int64_t index, float (&out)[4]) {
-  struct alignas(16) Floats {
-    float value[4];
-  };
+[[nodiscard]] FP4PA_FN QuadBits load_query_quad(E& exec, const HeadTensor& q, bool aligned, std::int64_t index) {
   struct alignas(8) Halves {
-    std::uint16_t value[4];
+    std::uint32_t pair[2];
   };
   if (!kHalves && q.dtype == DType::kF32) {
-    const auto* const from = static_cast<const float*>(q.data) + index;
-    Floats x;
+    const auto* const from = static_cast<const std::uint32_t*>(q.data) + index;
     if (aligned) {
-      x = exec.template load_global<Floats>(from);
-    } else {
-      FP4PA_UNROLL
-      for (int i = 0; i < 4; ++i) x.value[i] = exec.template load_global<float>(from + i);
+      const auto x = exec.template load_global<QueryChunk>(from);
+      return {{x.word[0], x.word[1], x.word[2], x.word[3]}};
     }
+    QuadBits x;
     FP4PA_UNROLL
-    for (int i = 0; i < 4; ++i) out[i] = x.value[i];
-    return;
+    for (int i = 0; i < 4; ++i) x.word[i] = exec.template load_global<std::uint32_t>(from + i);
+    return x;
   }
   const auto* const from = static_cast<const std::uint16_t*>(q.data) + index;
-  Halves x;
   if (aligned) {
-    x = exec.template load_global<Halves>(from);
-  } else {
-    FP4PA_UNROLL
-    for (int i = 0; i < 4; ++i) x.value[i] = exec.template load_global<std::uint16_t>(from + i);
+    const auto x = exec.template load_global<Halves>(from);
+    return {{x.pair[0], x.pair[1], 0, 0}};
   }
+  std::uint32_t x[4];
   FP4PA_UNROLL
-  for (int i = 0; i < 4; ++i) out[i] = query_half<E>(q.dtype, x.value[i]);
+  for (int i = 0; i < 4; ++i) x[i] = exec.template load_global<std::uint16_t>(from + i);
+  return {{x[0] | x[1] << 16, x[2] | x[3] << 16, 0, 0}};
+}
+
+/// What they say.
+template <bool kHalves, class E>
+FP4PA_FN void query_quad(DType dtype, const QuadBits& bits, float (&out)[4]) {
+  FP4PA_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    out[i] = !kHalves && dtype == DType::kF32 ? std::bit_cast<float>(bits.word[i])
+                                              : query_half<E>(dtype, bits.word[i / 2] >> (i % 2 * 16) & 0xffffu);
+  }
 }
 
 /// magnitude_bits of the largest element that the quads of kLanes neighbouring lanes hold.
@@ -166,7 +175,7 @@ FP4PA_FN void rotate_row(E& exec, std::uint32_t row, int head_dim, int block) {
   }
 }
 
-/// The same butterflies on rows in registers, in quads as load_query_quad leaves them: two distances within a lane, the others
+/// The same butterflies on rows in registers, in quads as query_quad leaves them: two distances within a lane, the others
 /// between lanes. A block is never longer than the lanes' 4 * kLanes elements.
 /// @param rows  of the kRows that exist
 template <class E, int kRows, int kQuads>

@@ -91,10 +91,12 @@ class SimtTileBackend {
     const Segment& segment = p_.segments[S];
     exec_.template copy_wait<0>();
     exec_.block_barrier();  // nobody reads the last query or the last stages any more
+    AskedQuery asked;
+    ask_query(rows, segment.k, item.kv_head, asked);
     const int team = divides_rows(kConfig) ? 0 : exec_.warp();
     Stream<S> stream(exec_, segment, item, range, p_.head_dim, layout_.stages + team * layout_.team_bytes,
                      layout_.addresses + team * layout_.address_bytes);
-    load_query<S>(rows, segment.k, item.kv_head);  // while the first keys are on their way
+    load_query<S>(rows, segment.k, asked);  // while the first keys are on their way
     exec_.block_barrier();
     if constexpr (!kFactorsStay) factor_ = load_factors();
     Shim::load_query_registers(exec_, query_offset(), head_dim(), query_);
@@ -254,14 +256,27 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN Rotation rotation() const { return kPlain && kConfig.terms == 1 ? Rotation::kNone : p_.rotation; }
 
   // load_query.hpp
-  template <std::int32_t S>
-  FP4PA_FN void load_query(const RowMap& rows, const TensorView& k, std::int32_t kv_head);
-  FP4PA_FN void load_query_quads(const RowMap& rows, KvKind kind, QueryForm form, float magnitude, float sign, int r, int step);
   static constexpr int kQuadRows =
       divides_rows(kConfig) || kWarpRows > 4 * kConfig.warps ? 4 : (kWarpRows + kConfig.warps - 1) / kConfig.warps;
   static constexpr int kQuads = (kConfig.head_dim + 4 * E::kLanes - 1) / (4 * E::kLanes);
   static constexpr bool kWholeQuads = kConfig.head_dim % (4 * E::kLanes) == 0;  // else some lanes have none
   static constexpr bool kReadsQuads = kConfig.exact_head_dim && requires { Shim::kStoresQuads; };
+  static constexpr bool kAsksQuads = kReadsQuads && !divides_rows(kConfig);
+  static constexpr bool kHalves = kPlain && kConfig.terms == 1;  // queries are known to be of 16 bits
+  struct QuadsOfLane {
+    QuadBits quad[kQuadRows][kQuads];
+  };
+  using AskedQuads = PerLane<QuadsOfLane>;
+  /// On its way.
+  struct AskedQuery {
+    AskedQuads quads;  // the first of a warp's rows, where kAsksQuads
+    float k_global;    // decode multiplier of the keys
+  };
+  FP4PA_FN void ask_query(const RowMap& rows, const TensorView& k, std::int32_t kv_head, AskedQuery& asked);
+  template <std::int32_t S>
+  FP4PA_FN void load_query(const RowMap& rows, const TensorView& k, AskedQuery& asked);
+  FP4PA_FN void ask_query_quads(const RowMap& rows, int r, int step, AskedQuads& asked);
+  FP4PA_FN void take_query_quads(KvKind kind, QueryForm form, float magnitude, float sign, int r, int step, const AskedQuads& asked);
 
   // epilogue.hpp
   template <class T, class Round>
