@@ -5,9 +5,9 @@
 // is the same from run to run.
 #pragma once
 
+#include "backends/sm80/store_result.hpp"
 #include "core/attention/merge_partials.hpp"
 #include "core/attention/row_map.hpp"
-#include "core/paging/plain_row.hpp"
 #include "cuda/kernels.hpp"
 
 namespace fp4pa::cuda {
@@ -124,7 +124,8 @@ __device__ void merge_some_rows(const core::AttentionParams& p, MergeShared& s, 
     const float values[4] = {out[i].x * scale, out[i].y * scale, out[i].z * scale, out[i].w * scale};
     const int dim = at % vectors * 4;
     const std::int64_t to = rows.token(row) * p.o.token_stride + rows.head(row) * p.o.head_stride + dim;
-    core::store_plain_row(values, 4, p.o.dtype, core::element_address(p.o.data, p.o.dtype, to));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) sm80::store_result(values[e], p.o.dtype, p.o.data, to + e);
     if (p.lse != nullptr && dim == 0) p.lse[rows.token(row) * p.num_q_heads + rows.head(row)] = state.lse();
   }
 }

@@ -5,7 +5,7 @@
 // dims, or twice four. Sums run over the parts in a fixed order, so that the result is the same from run to run.
 #pragma once
 
-#include "backends/sm80/convert.hpp"
+#include "backends/sm80/store_result.hpp"
 #include "core/attention/merge_partials.hpp"
 #include "core/attention/row_map.hpp"
 #include "cuda/kernels.hpp"
@@ -22,11 +22,7 @@ struct MergeSums {
 __device__ __forceinline__ float larger(float a, float b) { return b > a || b != b ? b : a; }
 
 __device__ __forceinline__ void store_one(float x, const core::HeadTensor& o, std::int64_t at) {
-  if (o.dtype == DType::kF32) {
-    static_cast<float*>(o.data)[at] = x;
-  } else {
-    static_cast<std::uint16_t*>(o.data)[at] = o.dtype == DType::kF16 ? sm80::round_f16(x) : sm80::round_bf16(x);
-  }
+  sm80::store_result(x, o.dtype, o.data, at);
 }
 __device__ __forceinline__ void store_four(const float4& x, const core::HeadTensor& o, std::int64_t at) {
   const float four[4] = {x.x, x.y, x.z, x.w};

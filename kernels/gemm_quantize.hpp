@@ -199,9 +199,9 @@ FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
     for (int i = 0; i < kUnit / 8; ++i) {
       FourWords words;
       if (p.paired) {
-        core::pair_columns(x + 8 * i, scale, words.w);
+        core::pair_columns(x + 8 * i, scale, pack_f16, words.w);
       } else {
-        core::neighbour_columns(x + 8 * i, scale, words.w);
+        core::neighbour_columns(x + 8 * i, scale, pack_f16, words.w);
       }
       out[i] = words;
     }

@@ -192,6 +192,7 @@ class GemmBlock {
   // gemm_results.hpp
   __device__ __forceinline__ void finish() const;
   __device__ __forceinline__ void cluster_barrier() const;
+  __device__ __forceinline__ void leave_cluster() const;
   __device__ __forceinline__ float sum_of(int r, int index) const;
 
   const GemmParams& p_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/sm80/gemm.hpp"
+#include "backends/sm80/store_result.hpp"
 #include "core/paging/plain_row.hpp"
 
 namespace fp4pa::sm80 {
@@ -49,9 +50,9 @@ __device__ __forceinline__ void GemmBlock<kNvfp4, kXTiles, kPaired>::finish() co
     const std::int64_t x_row = std::int64_t{batch} * p_.m + first_x_ + i;
     const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
     const float value = sum * kUnit * inverse * w_global * x_global + bias;
-    core::store_plain_row(&value, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, x_row * p_.n + row));
+    store_result(value, p_.out_dtype, p_.out, x_row * p_.n + row);
   }
-  if (p_.splits > 1) cluster_barrier();  // nobody leaves while its sums are being read
+  leave_cluster();
 }
 
 template <bool kNvfp4, int kXTiles, bool kPaired>
@@ -63,6 +64,14 @@ __device__ __forceinline__ void GemmBlock<kNvfp4, kXTiles, kPaired>::cluster_bar
   }
 #endif
   __syncthreads();
+}
+
+/// As in sm90/cluster.hpp.
+template <bool kNvfp4, int kXTiles, bool kPaired>
+__device__ __forceinline__ void GemmBlock<kNvfp4, kXTiles, kPaired>::leave_cluster() const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (p_.splits > 1) asm volatile("barrier.cluster.arrive.relaxed; barrier.cluster.wait.acquire;" ::: "memory");
+#endif
 }
 
 /// Float `index` of the sums of the cluster's block r.

@@ -10,24 +10,52 @@ __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
 
+/// The last that a block does: nobody leaves while others read its shared memory. Whoever calls it has used what it read of theirs. It
+/// orders nothing, so that results on their way to memory are not waited for.
+__device__ __forceinline__ void leave_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed; barrier.cluster.wait.acquire;" ::: "memory");
+}
+
 /// Where the cluster's block r has what this block has at `mine`, an address in its shared memory.
 __device__ __forceinline__ std::uint32_t address_in_block(int r, std::uint32_t mine) {
   std::uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(r));
   return there;
 }
-__device__ __forceinline__ float float_of_block(int r, std::uint32_t mine) {
-  float value;
+__device__ __forceinline__ void load_of_block(int r, std::uint32_t mine, float& value) {
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address_in_block(r, mine)) : "memory");
-  return value;
 }
-__device__ __forceinline__ float4 float4_of_block(int r, std::uint32_t mine) {
-  float4 v;
+__device__ __forceinline__ void load_of_block(int r, std::uint32_t mine, float4& v) {
   asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                : "r"(address_in_block(r, mine))
                : "memory");
-  return v;
+}
+
+__device__ __forceinline__ void add(float4& a, const float4& b) {
+  a.x += b.x;
+  a.y += b.y;
+  a.z += b.z;
+  a.w += b.w;
+}
+
+/// Sums over the cluster's `splits` blocks of what they have where this one, block `rank`, has here[0], here[1] and so on in its shared
+/// memory: in a fixed order that begins with the block's own. Short code before few waits: it runs once.
+template <int kCount>
+__device__ __forceinline__ void cluster_sums(int splits, int rank, const float4* here, float4 (&sums)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sums[i] = here[i];
+  const auto mine = static_cast<std::uint32_t>(__cvta_generic_to_shared(here));
+  int r = rank;
+#pragma unroll 1
+  for (int k = 1; k < splits; ++k) {
+    if (++r == splits) r = 0;
+    float4 part[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) load_of_block(r, mine + 16 * i, part[i]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) add(sums[i], part[i]);
+  }
 }
 
 }  // namespace fp4pa::sm90

@@ -24,6 +24,7 @@
 
 #include "backends/sm80/convert.hpp"
 #include "backends/sm80/gemm_scale.hpp"
+#include "backends/sm80/store_result.hpp"
 #include "backends/sm90/gemm_few_part.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
@@ -329,7 +330,10 @@ class FewBlock : FewPart<kNvfp4> {
       if (p_.splits > 1) {
         float part[sm80::kGemmMaxSplits];  // all on their way before the first is needed
 #pragma unroll
-        for (int r = 0; r < sm80::kGemmMaxSplits; ++r) part[r] = r < p_.splits ? float_of_block(r, base_ + 4u * static_cast<std::uint32_t>(i * pitch + row)) : 0.0f;
+        for (int r = 0; r < sm80::kGemmMaxSplits; ++r) {
+          part[r] = 0.0f;
+          if (r < p_.splits) load_of_block(r, base_ + 4u * static_cast<std::uint32_t>(i * pitch + row), part[r]);
+        }
         sum = part[0];
 #pragma unroll
         for (int r = 1; r < sm80::kGemmMaxSplits; ++r) sum += part[r];
@@ -340,9 +344,9 @@ class FewBlock : FewPart<kNvfp4> {
       const std::int64_t x_row = batch_ * p_.m + i;
       const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
       const float value = sum * kUnit * inverse * w_global * x_global + bias;
-      core::store_plain_row(&value, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, x_row * p_.n + first_row_ + row));
+      sm80::store_result(value, p_.out_dtype, p_.out, x_row * p_.n + first_row_ + row);
     }
-    if (p_.splits > 1) cluster_barrier();  // nobody leaves while its sums are being read
+    if (p_.splits > 1) leave_cluster();
   }
   __device__ __forceinline__ float of_all_turns(const float* sums, int at, int pitch) const {
     float sum = sums[at];

@@ -58,7 +58,7 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   }
   if (p.splits > 1) cluster_barrier();
   Results::store(p, shared, part, rank);
-  if (p.splits > 1) cluster_barrier();  // nobody leaves while its sums are being read
+  if (p.splits > 1) leave_cluster();
 }
 
 }  // namespace fp4pa::sm90

@@ -59,7 +59,7 @@ class ManyFetcher {
         }
         if (s >= part_.stages) continue;
         put_factors(s, &scales[i * kWords]);
-        barrier_arrive(ring_.factors_full(s));  // each for itself: racecheck does not follow an arrival on behalf of a warp
+        barrier_arrive(ring_.full(s));  // each for itself: racecheck does not follow an arrival on behalf of a warp
       }
     }
   }

@@ -2,7 +2,7 @@
 // A, decoded to f16 in registers, and X as B in the ring.
 //
 // X lies as it does in memory, so columns keep their order, and a lane needs two neighbouring codes of every eight: one byte of each
-// word. 32 columns are decoded while those before are multiplied.
+// word. A chunk of 32 or 64 columns is decoded while those before are multiplied.
 #pragma once
 
 #include <cstdint>
@@ -24,26 +24,26 @@ class ManyMultiplier {
 #pragma unroll
     for (int i = 0; i < kXRows / 2; ++i) sums_[i / 4][0][i % 4] = 0.0f;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) a_[i / 8][i / 4 % 2][i % 4] = 0;
+    for (int i = 0; i < 8 * kSteps; ++i) a_[i / (4 * kSteps)][i / 4 % kSteps][i % 4] = 0;
     x_ = matrix_descriptor(ring_.base() & 0x3ffff, {0, core::kChunkBytes, kSwizzleBytes});
     int slot = 0;  // counted, so that it stays in a uniform register
-    wait_for(0);
+    barrier_wait(ring_.full(0), ring_.parity(0));
     decode<0>(0, slot, 0);
 #pragma unroll 1
     for (int s = 0; s < stages_; ++s) {
       const int now = slot;
-      issue(now, 0);
-      decode<1>(s, now, 1);
-      // The products of the stage before have ended.
-      if (s > 0 && lane_.id == 0) barrier_arrive(ring_.read(s - 1));
-      issue(now, 1);
-      decode<1>(s, now, 2);
-      issue(now, 2);
-      decode<1>(s, now, 3);
       if (++slot == kLayout.ring()) slot = 0;
-      issue(now, 3);
       // Behind the last stage there is nothing to wait for, and what is decoded is not used.
-      if (s + 1 < stages_) wait_for(s + 1);
+      const bool ready = s + 1 == stages_ || barrier_test(ring_.full(s + 1), ring_.parity(s + 1));
+#pragma unroll
+      for (int chunk = 0; chunk + 1 < kChunks; ++chunk) {
+        issue(now, chunk);
+        decode<1>(s, now, chunk + 1);
+        // The products of the stage before have ended.
+        if (chunk == 0 && s > 0 && lane_.id == 0) barrier_arrive(ring_.read(s - 1));
+      }
+      issue(now, kChunks - 1);
+      if (!ready) barrier_wait(ring_.full(s + 1), ring_.parity(s + 1));
       decode<1>(s + 1, slot, 0);
     }
     wait<0>();
@@ -66,13 +66,13 @@ class ManyMultiplier {
   static constexpr bool kNvfp4 = kLayout.nvfp4;
   static constexpr int kXRows = kLayout.x_rows;
   using Ring = ManyRing<kLayout>;
-  using Operands = std::uint32_t[2][4];  // of two steps of 16 columns
+  // Columns decoded at once. With fewer, the warps of a group meet more often; with more rows of X there are no registers for more.
+  static constexpr int kChunkColumns = kXRows <= 32 ? 64 : 32;
+  static constexpr int kChunks = sm80::kGemmStage / kChunkColumns;
+  static constexpr int kSteps = kChunkColumns / 16;
+  using Operands = std::uint32_t[kSteps][4];  // of a chunk, 16 columns a step
 
   __device__ __forceinline__ int warp_row() const { return exec_.warp() * 16; }
-  __device__ __forceinline__ void wait_for(int stage) const {
-    barrier_wait(ring_.factors_full(stage), ring_.parity(stage));
-    barrier_wait(ring_.slot_full(stage), ring_.parity(stage));
-  }
 
   template <int kNewest>
   __device__ __forceinline__ static void wait() {
@@ -81,26 +81,28 @@ class ManyMultiplier {
   /// Operands that an instruction in flight may still have read up to here.
   __device__ __forceinline__ static void pin(Operands& a) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3])::"memory");
+    for (int i = 0; i < kSteps; ++i) asm volatile("" : "+r"(a[i][0]), "+r"(a[i][1]), "+r"(a[i][2]), "+r"(a[i][3])::"memory");
   }
   __device__ __forceinline__ static void pin(float (&d)[kXRows / 8][1][4]) { sm90::pin(d); }
 
-  /// The products of 32 columns: two instructions.
+  /// The products of a chunk: an instruction a step.
   __device__ __forceinline__ void issue(int slot, int chunk) {
+    constexpr int kPanelChunks = kPanelDims / kChunkColumns;
     // Addresses are the descriptor's lowest bits, in units of 16 bytes.
-    const std::uint64_t x = x_ + static_cast<std::uint32_t>(slot * (kLayout.stage_bytes() / 16) + chunk / 2 * (kLayout.x_bytes() / 32));
+    const std::uint64_t x =
+        x_ + static_cast<std::uint32_t>(slot * (kLayout.stage_bytes() / 16) + chunk / kPanelChunks * (kLayout.x_bytes() / 32));
     exec_.group_fence();
 #pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      wgmma<core::F16, kXRows, false>(sums_, a_[chunk % 2][step], x + (chunk % 2 * 2 + step) * (2 * kStep / 16), true);
+    for (int step = 0; step < kSteps; ++step) {
+      wgmma<core::F16, kXRows, false>(sums_, a_[chunk % 2][step], x + (chunk % kPanelChunks * kSteps + step) * (2 * kStep / 16), true);
     }
     exec_.group_commit();
   }
 
-  /// A lane's two codes of each eight of the 32 in a chunk, in f16 times 2^-14.
-  __device__ __forceinline__ void decode_row(std::uint32_t codes, int row, int chunk, std::uint32_t (&out)[4]) const {
+  /// A lane's two codes of each eight of 32 columns, the stage's group `group`, in f16 times 2^-14.
+  __device__ __forceinline__ void decode_row(std::uint32_t codes, int row, int group, std::uint32_t (&out)[4]) const {
     std::uint32_t w[4];
-    exec_.load_shared_16(lane_, codes + static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16), w);
+    exec_.load_shared_16(lane_, codes + static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((group ^ (row >> 1)) & 3) * 16), w);
     const auto t = static_cast<std::uint32_t>(lane_.id % 4);
     const std::uint32_t select = t | (4 + t) << 4;
     const std::uint32_t q = __byte_perm(__byte_perm(w[0], w[1], select), __byte_perm(w[2], w[3], select), 0x5410);
@@ -117,24 +119,37 @@ class ManyMultiplier {
     out[3] = last & kHalves;
   }
 
-  /// 32 columns as operands, in registers that at most the kNewest newest products do not read.
+  /// A chunk as operands, in registers that at most the kNewest newest products do not read.
   template <int kNewest>
   __device__ __forceinline__ void decode(int stage, int slot, int chunk) {
-    std::uint32_t out[2][4];
-    std::uint32_t factors[2];  // of two groups, of which MXFP4's chunk has one
+    constexpr int kGroups = kChunkColumns / 32;
+    std::uint32_t out[kGroups][2][4];
+    std::uint32_t factors[kGroups][2];  // f16: two of MXFP4's groups, or the two of NVFP4's in 32 columns
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = warp_row() + lane_.id / 4 + 8 * r;
-      factors[r] = exec_.template load_shared<std::uint32_t>(
-          lane_, Ring::factors(stage) + row * kLayout.factor_row_bytes() + 4 * (kNvfp4 ? chunk : chunk / 2));
-      decode_row(static_cast<std::uint32_t>(slot * kLayout.stage_bytes() + kLayout.x_bytes()), row, chunk, out[r]);
+    for (int g = 0; g < kGroups; ++g) {
+      const int group = chunk * kGroups + g;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int row = warp_row() + lane_.id / 4 + 8 * r;
+        factors[g][r] = !kNvfp4 && g % 2 == 1
+                            ? factors[g - 1][r]
+                            : exec_.template load_shared<std::uint32_t>(lane_, Ring::factors(stage) + row * kLayout.factor_row_bytes() +
+                                                                                   4 * (kNvfp4 ? group : group / 2));
+        decode_row(static_cast<std::uint32_t>(slot * kLayout.stage_bytes() + kLayout.x_bytes()), row, group, out[g][r]);
+      }
     }
     wait<kNewest>();
     pin(a_[chunk % 2]);
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) a_[chunk % 2][i / 2][i % 2 * 2 + r] = multiply_by_half(out[r][i], factors[r], kNvfp4 ? i / 2 : chunk % 2);
+      for (int r = 0; r < 2; ++r) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          a_[chunk % 2][2 * g + i / 2][i % 2 * 2 + r] =
+              multiply_by_half(out[g][r][i], factors[g][r], kNvfp4 ? i / 2 : (chunk * kGroups + g) % 2);
+        }
+      }
     }
   }
   /// Both halves of `a` by one of `factors`, which the instruction can choose.

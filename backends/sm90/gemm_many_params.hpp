@@ -30,7 +30,8 @@ struct ManyLayout {
 
   static constexpr int kRows = 128;  // of W, 64 for each of two warpgroups that multiply
   static constexpr int kMultipliers = 2 * kRows;
-  static constexpr int kThreads = kMultipliers + 128;  // a warpgroup more fetches
+  static constexpr int kFetchers = 128;
+  static constexpr int kThreads = kMultipliers + kFetchers;
 
   /// A stage of the ring has X, in two panels of 64 columns, and codes.
   [[nodiscard]] FP4PA_FN constexpr int x_bytes() const { return x_rows * sm80::kGemmStage * 2; }
@@ -45,11 +46,11 @@ struct ManyLayout {
     const int fit = (kMost - factor_ring() * factor_bytes()) / stage_bytes();
     return fit < factor_ring() ? fit : factor_ring();
   }
-  // Behind the stages lie the factors, three barriers for each of their places, and a word: whether there are scales that f16 does not
+  // Behind the stages lie the factors, two barriers for each of their places, and a word: whether there are scales that f16 does not
   // hold.
   [[nodiscard]] FP4PA_FN constexpr int factors() const { return ring() * stage_bytes(); }
   [[nodiscard]] FP4PA_FN constexpr int barriers() const { return factors() + factor_ring() * factor_bytes(); }
-  [[nodiscard]] FP4PA_FN constexpr int outside() const { return barriers() + 24 * factor_ring(); }
+  [[nodiscard]] FP4PA_FN constexpr int outside() const { return barriers() + 16 * factor_ring(); }
   [[nodiscard]] FP4PA_FN constexpr int shared_bytes() const { return outside() + 8; }
   /// The sums of all take the ring's place: floats from row to row of X, which puts a lane group's into different banks.
   static constexpr int kSumPitch = kRows + 4;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backends/sm90/cluster.hpp"
 #include "backends/sm90/gemm_many_params.hpp"
 #include "backends/sm90/gemm_results.hpp"
 
@@ -22,15 +23,8 @@ class ManyResults {
     const ResultColumns columns(p, part.batch, n, kSumUnit<kLayout.nvfp4>);
 #pragma unroll 1
     for (int i = rank * kAtOnce + first(); i < rows; i += kAtOnce * p.splits) {
-      float sums[8];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float4 four = cluster_sum(p.splits, shared, index(i) + 4 * half);
-        sums[4 * half] = four.x;
-        sums[4 * half + 1] = four.y;
-        sums[4 * half + 2] = four.z;
-        sums[4 * half + 3] = four.w;
-      }
+      float4 sums[2];
+      cluster_sums(p.splits, rank, reinterpret_cast<const float4*>(shared) + index(i) / 4, sums);
       columns.store(sums, part.first_x + i);
     }
   }

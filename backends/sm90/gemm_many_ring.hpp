@@ -1,9 +1,8 @@
 // The two rings of the matrix product for many rows of X: slots of X and codes, by the copy engine, and factors, by the fetching warps,
 // which are at least as far ahead. Their barriers:
 //
-//   slot_full      the engine has brought a stage
-//   factors_full   its factors are there
-//   read           all warps that multiply have read both
+//   full   the engine has brought a stage, and its factors are there
+//   read   all warps that multiply have read both
 //
 // A stage's barriers are counted by its number. A wait names the parity of the round that it waits for.
 #pragma once
@@ -30,8 +29,7 @@ class ManyRing {
   /// By one warp, before a barrier of the block.
   __device__ __forceinline__ void set_up(int lane) const {
     if (lane < kPlaces) {
-      barrier_init(slot_full(lane), 1);
-      barrier_init(factors_full(lane), 128);
+      barrier_init(full(lane), 1 + ManyLayout::kFetchers);
       barrier_init(read(lane), ManyLayout::kMultipliers / 32);
     }
     barrier_init_fence();
@@ -44,14 +42,14 @@ class ManyRing {
   /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows past the end may be the next
   /// product's: what they give is not written.
   __device__ __forceinline__ void copy_codes(int stage) const {
-    barrier_expect(slot_full(stage), kLayout.stage_bytes());
-    copy_box(base_ + slot(stage) + kLayout.x_bytes(), params_.w, (first_stage_ + stage) * sm80::kCodeBytes, w_row_, slot_full(stage));
+    barrier_expect(full(stage), kLayout.stage_bytes());
+    copy_box(base_ + slot(stage) + kLayout.x_bytes(), params_.w, (first_stage_ + stage) * sm80::kCodeBytes, w_row_, full(stage));
   }
   __device__ __forceinline__ void copy_x(int stage) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
       copy_box(base_ + slot(stage) + panel * kLayout.x_bytes() / 2, params_.x, (first_stage_ + stage) * sm80::kGemmStage + panel * kPanelDims,
-               x_row_, slot_full(stage));
+               x_row_, full(stage));
     }
   }
 
@@ -62,9 +60,8 @@ class ManyRing {
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t factors(int stage) {
     return kLayout.factors() + place(stage) * kLayout.factor_bytes();
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t slot_full(int stage) const { return base_ + kLayout.barriers() + 24 * place(stage); }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t factors_full(int stage) const { return slot_full(stage) + 8; }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t read(int stage) const { return slot_full(stage) + 16; }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const { return base_ + kLayout.barriers() + 16 * place(stage); }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t read(int stage) const { return full(stage) + 8; }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t parity(int stage) { return static_cast<unsigned>(stage) / kPlaces & 1; }
   /// Of the block's shared memory.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t base() const { return base_; }

@@ -1,11 +1,10 @@
-// From sums in shared memory to results, for the matrix product for many rows of X: sums across a cluster, products that f16 does not hold, and
-// what multiplies a sum.
+// From sums to results, for the matrix product for many rows of X: products that f16 does not hold, and what multiplies a sum.
 #pragma once
 
 #include <cstdint>
 
 #include "backends/sm80/gemm_scale.hpp"
-#include "backends/sm90/cluster.hpp"
+#include "backends/sm80/store_result.hpp"
 #include "backends/sm90/gemm_many_params.hpp"
 #include "backends/sm90/gemm_scales.hpp"
 #include "core/formats/elements.hpp"
@@ -18,24 +17,6 @@ namespace fp4pa::sm90 {
 /// What undoes the powers of two of codes and E8M0 scales in f16.
 template <bool kNvfp4>
 inline constexpr float kSumUnit = kNvfp4 ? 16384.0f : 8.0f;
-
-/// The sum over the cluster's blocks, in their order, of the four floats at `index` in shared memory.
-__device__ __forceinline__ float4 cluster_sum(int splits, const std::uint8_t* shared, int index) {
-  if (splits == 1) return *reinterpret_cast<const float4*>(shared + 4 * index);
-  const auto mine = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)) + 4u * static_cast<std::uint32_t>(index);
-  float4 part[sm80::kGemmMaxSplits];  // all on their way before the first is needed
-#pragma unroll
-  for (int r = 0; r < sm80::kGemmMaxSplits; ++r) part[r] = r < splits ? float4_of_block(r, mine) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  float4 sum = part[0];
-#pragma unroll
-  for (int r = 1; r < sm80::kGemmMaxSplits; ++r) {
-    sum.x += part[r].x;
-    sum.y += part[r].y;
-    sum.z += part[r].z;
-    sum.w += part[r].w;
-  }
-  return sum;
-}
 
 /// What E8M0 scales that f16 does not hold add to the sum of row m of X and row n of W in a block's part of K. Read from memory, in
 /// f32, and rare.
@@ -75,16 +56,17 @@ class ResultColumns {
         w_global_(p.w_globals != nullptr ? p.w_globals[p.code_batch == 0 ? 0 : batch] : p.w_global),
         x_global_(p.x_globals != nullptr ? p.x_globals[batch] : 1.0f) {
 #pragma unroll
+    for (int e = 0; e < kCount; ++e) bias_[e] = 0.0f;
+    if (p.bias == nullptr) return;
+#pragma unroll
     for (int e = 0; e < kCount; ++e) {
-      bias_[e] = 0.0f;
-      if (p.bias != nullptr && n + e < p.n) {
-        core::load_plain_row(core::element_address(p.bias, p.bias_dtype, n + e), p.bias_dtype, 1, bias_ + e);
-      }
+      if (n + e < p.n) core::load_plain_row(core::element_address(p.bias, p.bias_dtype, n + e), p.bias_dtype, 1, bias_ + e);
     }
   }
 
   /// Of row m of X.
-  __device__ __forceinline__ void store(const float (&sums)[kCount], int m) const {
+  __device__ __forceinline__ void store(const float4 (&four)[kCount / 4], int m) const {
+    const float sums[kCount] = {four[0].x, four[0].y, four[0].z, four[0].w, four[1].x, four[1].y, four[1].z, four[1].w};
     const std::int64_t row = first_row_ + m;
     const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[row] : 1.0f;
     float value[kCount];
@@ -99,15 +81,18 @@ class ResultColumns {
           static_cast<float4*>(to)[e / 4] = make_float4(value[e], value[e + 1], value[e + 2], value[e + 3]);
         }
       } else {
-        alignas(16) std::uint16_t halves[kCount];
-        core::store_plain_row(value, kCount, p_.out_dtype, halves);
-        *static_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(halves);
+        std::uint32_t pairs[kCount / 2];
+#pragma unroll
+        for (int e = 0; e < kCount / 2; ++e) {
+          pairs[e] = p_.out_dtype == DType::kF16 ? sm80::pack_f16(value[2 * e], value[2 * e + 1]) : sm80::pack_bf16(value[2 * e], value[2 * e + 1]);
+        }
+        *static_cast<uint4*>(to) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
       }
       return;
     }
 #pragma unroll
     for (int e = 0; e < kCount; ++e) {
-      if (n_ + e < p_.n) core::store_plain_row(value + e, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, at + e));
+      if (n_ + e < p_.n) sm80::store_result(value[e], p_.out_dtype, p_.out, at + e);
     }
   }
 

@@ -13,6 +13,7 @@
 
 #include "backends/sm80/convert.hpp"
 #include "backends/sm80/gemm_scale.hpp"
+#include "backends/sm80/store_result.hpp"
 #include "backends/sm90/gemm_few_part.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
@@ -270,22 +271,19 @@ class SixteenBlock : FewPart<kNvfp4> {
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
 #pragma unroll 1
     for (int unit = exec_.warp() * p_.splits + rank_; unit < units; unit += kFewWarps * p_.splits) {
-      float4 sum;
+      float4 sum[1];
       if (p_.splits > 1) {
-        const std::uint32_t mine = this->base_ + 16u * static_cast<std::uint32_t>(unit * 32 + lane_.id);
-        sum = float4_of_block(0, mine);
-#pragma unroll 1
-        for (int r = 1; r < p_.splits; ++r) add(sum, float4_of_block(r, mine));
+        cluster_sums(p_.splits, rank_, sums + unit * 32 + lane_.id, sum);
       } else {
-        sum = of_all_turns(sums, unit, units);
+        sum[0] = of_all_turns(sums, unit, units);
       }
-      const float value[4] = {sum.x, sum.y, sum.z, sum.w};
+      const float value[4] = {sum[0].x, sum[0].y, sum[0].z, sum[0].w};
       const int n = first_row_ + unit / kXTiles * 16 + lane_.id / 4;
       const int m = unit % kXTiles * 8 + lane_.id % 4 * 2;
 #pragma unroll
       for (int v = 0; v < 4; ++v) store(value[v] * kUnit, w_global, x_global, m + v % 2, n + v / 2 * 8);
     }
-    if (p_.splits > 1) cluster_barrier();  // nobody leaves while its sums are being read
+    if (p_.splits > 1) leave_cluster();
   }
   __device__ __forceinline__ void store(float sum, float w_global, float x_global, int m, int n) const {
     if (m >= p_.m || n >= p_.n) return;
@@ -294,13 +292,7 @@ class SixteenBlock : FewPart<kNvfp4> {
     const std::int64_t x_row = batch_ * p_.m + m;
     const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
     const float value = sum * inverse * w_global * x_global + bias;
-    core::store_plain_row(&value, 1, p_.out_dtype, core::element_address(p_.out, p_.out_dtype, x_row * p_.n + n));
-  }
-  __device__ __forceinline__ static void add(float4& a, const float4& b) {
-    a.x += b.x;
-    a.y += b.y;
-    a.z += b.z;
-    a.w += b.w;
+    sm80::store_result(value, p_.out_dtype, p_.out, x_row * p_.n + n);
   }
   __device__ __forceinline__ float4 of_all_turns(const float4* sums, int unit, int units) const {
     float4 sum = sums[unit * 32 + lane_.id];

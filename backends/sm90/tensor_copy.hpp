@@ -36,6 +36,15 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, std::uint32_
       "@!p bra again_%=;}" ::"r"(barrier), "r"(parity)
       : "memory");
 }
+/// Whether it is, without waiting: asked early, the answer is there when it is needed.
+__device__ __forceinline__ bool barrier_test(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t complete;
+  asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+               : "=r"(complete)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return complete != 0;
+}
 
 /// Asks for the map, which the first copy otherwise waits for.
 __device__ __forceinline__ void prefetch_map(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }

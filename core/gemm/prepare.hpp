@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "core/formats/elements.hpp"
-#include "core/formats/half.hpp"
 #include "core/macros.hpp"
 
 namespace fp4pa::core {
@@ -18,19 +17,18 @@ FP4PA_FN constexpr float row_scale(float amax) {
 }
 
 /// Eight columns times `scale` to f16, column c beside c + 4.
-FP4PA_FN void pair_columns(const float* x, float scale, std::uint32_t (&out)[4]) {
+/// @param pack  two floats to a word of f16, the first in its lower half
+template <class Pack>
+FP4PA_FN void pair_columns(const float* x, float scale, Pack&& pack, std::uint32_t (&out)[4]) {
   FP4PA_UNROLL
-  for (int p = 0; p < 4; ++p) {
-    out[p] = std::uint32_t{f32_to_f16(x[p] * scale)} | std::uint32_t{f32_to_f16(x[p + 4] * scale)} << 16;
-  }
+  for (int p = 0; p < 4; ++p) out[p] = pack(x[p] * scale, x[p + 4] * scale);
 }
 
 /// The same with columns in their order.
-FP4PA_FN void neighbour_columns(const float* x, float scale, std::uint32_t (&out)[4]) {
+template <class Pack>
+FP4PA_FN void neighbour_columns(const float* x, float scale, Pack&& pack, std::uint32_t (&out)[4]) {
   FP4PA_UNROLL
-  for (int p = 0; p < 4; ++p) {
-    out[p] = std::uint32_t{f32_to_f16(x[2 * p] * scale)} | std::uint32_t{f32_to_f16(x[2 * p + 1] * scale)} << 16;
-  }
+  for (int p = 0; p < 4; ++p) out[p] = pack(x[2 * p] * scale, x[2 * p + 1] * scale);
 }
 
 }  // namespace fp4pa::core

@@ -8,6 +8,7 @@
 #include "api/error.hpp"
 #include "api/gemm_params.hpp"
 #include "backends/cpu/gemm.hpp"
+#include "backends/sm80/convert.hpp"
 #include "core/formats/block.hpp"
 #include "core/gemm/prepare.hpp"
 #include "core/paging/plain_row.hpp"
@@ -61,7 +62,7 @@ void prepare(const LinearArgs& a, const api::PreparedX& to) {
       auto* const out = reinterpret_cast<std::uint32_t*>(memory) + (b * a.m + i) * to.cols / 2;
       for (std::int64_t c = 0; c < to.cols; c += 8) {
         std::uint32_t words[4];
-        core::pair_columns(row.data() + c, scale, words);
+        core::pair_columns(row.data() + c, scale, sm80::pack_f16, words);
         std::copy(words, words + 4, out + c / 2);
       }
     }
