@@ -107,8 +107,8 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   if (cheapest.least > kTheirTurn * turns + kTheirFixed) cheapest.best = {};
 }
 
-/// In nanoseconds on an H200: of a stage, as measured, and of a block beside its stages, up to 1.3 us more than measured, so that of
-/// the blocks that were timed for a product the fastest is chosen.
+/// In nanoseconds on an H200: of a stage, and of a block beside its stages, more than measured, so that of the blocks that were timed
+/// for a product the fastest is chosen.
 void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   constexpr struct {
     int x_rows;

@@ -44,24 +44,16 @@ FP4PA_DEVICE inline void load_8(const void* row, DType dtype, std::int64_t first
 
 /// The largest of a block's values, in all threads; once a kernel.
 FP4PA_DEVICE inline std::uint32_t block_max(std::uint32_t value) {
-  constexpr int kGroup = 16;
-  FP4PA_SHARED std::uint32_t of_thread[kGemmThreads];
-  FP4PA_SHARED std::uint32_t of_group[kGemmThreads / kGroup];
-  const int thread = thread_id();
-  of_thread[thread] = value;
-  sync_block();
-  if (thread < kGemmThreads / kGroup) {
-    std::uint32_t most = 0;
-    for (int i = 0; i < kGroup; ++i) {
-      const std::uint32_t other = of_thread[i * (kGemmThreads / kGroup) + thread];
-      most = other > most ? other : most;
-    }
-    of_group[thread] = most;
+  constexpr int kParts = kGemmThreads / kLanes;
+  FP4PA_SHARED std::uint32_t of_warp[kParts];
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+    const std::uint32_t other = shuffle_xor(value, mask);
+    value = other > value ? other : value;
   }
+  if (thread_id() % kLanes == 0) of_warp[thread_id() / kLanes] = value;
   sync_block();
-  std::uint32_t all = 0;
-  for (int i = 0; i < kGemmThreads / kGroup; ++i) all = of_group[i] > all ? of_group[i] : all;
-  return all;
+  for (int i = 0; i < kParts; ++i) value = of_warp[i] > value ? of_warp[i] : value;
+  return value;
 }
 
 struct AmaxArgs {
@@ -157,6 +149,52 @@ FP4PA_DEVICE inline void through_fp4(const PrepareArgs& args, float global, floa
   }
 }
 
+/// Eight columns of X in the order that the products want.
+FP4PA_DEVICE inline FourWords eight_to_f16(const PrepareArgs& p, const float* x, float scale) {
+  FourWords words;
+  if (p.paired) {
+    core::pair_columns(x, scale, pack_f16, words.w);
+  } else {
+    core::neighbour_columns(x, scale, pack_f16, words.w);
+  }
+  return words;
+}
+
+/// Rows of bf16 that a block has for itself, of up to this many eights a thread, are read once: all at once, and kept until the row's
+/// largest element is known.
+constexpr int kHeldEights = 4;
+FP4PA_DEVICE inline bool holds_row(const PrepareArgs& p) {
+  return p.shares == 1 && p.dtype == DType::kBF16 && p.cols % 8 == 0 && reinterpret_cast<std::uintptr_t>(p.x) % 16 == 0 &&
+         p.out_cols <= 8 * kHeldEights * kGemmThreads;
+}
+/// Such a row to f16. Returns what it is multiplied by.
+FP4PA_DEVICE inline float prepare_held_row(const PrepareArgs& p, std::int64_t row) {
+  FourWords held[kHeldEights];  // indexed by constants alone
+  const auto* const from = static_cast<const FourWords*>(p.x) + row * (p.cols / 8);
+  FP4PA_UNROLL
+  for (int i = 0; i < kHeldEights; ++i) {
+    const int eight = i * kGemmThreads + thread_id();
+    held[i] = 8 * eight < p.cols ? from[eight] : FourWords{};
+  }
+  std::uint32_t most = 0;  // the upper half of a float's bits
+  FP4PA_UNROLL
+  for (int i = 0; i < 4 * kHeldEights; ++i) {
+    const std::uint32_t two = held[i / 4].w[i % 4] & 0x7fff7fffu;
+    for (const std::uint32_t m : {two & 0xffffu, two >> 16}) most = m < core::kFloatInfBits >> 16 && m > most ? m : most;
+  }
+  const float scale = core::row_scale(core::float_from_bits(block_max(most) << 16));
+  FP4PA_UNROLL
+  for (int i = 0; i < kHeldEights; ++i) {
+    const int eight = i * kGemmThreads + thread_id();
+    if (8 * eight >= p.out_cols) continue;
+    float x[8];
+    FP4PA_UNROLL
+    for (int e = 0; e < 8; ++e) x[e] = core::bf16_to_f32(static_cast<std::uint16_t>(held[i].w[e / 2] >> (16 * (e % 2))));
+    *reinterpret_cast<FourWords*>(p.out + row * p.out_cols + 8 * eight) = eight_to_f16(p, x, scale);
+  }
+  return scale;
+}
+
 /// A row of X in x, a share of its units in y. bf16, f32 and decoded values become f16 times a power of two (row_scale).
 template <bool kQuantise>
 FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
@@ -169,7 +207,10 @@ FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
   if (nvfp4 && global == 0.0f) global = core::nvfp4_global_scale(p.amax[b]);
 
   float scale = 1.0f;
-  if (kQuantise || p.dtype != DType::kF16) {
+  const bool held = !kQuantise && holds_row(p);
+  if (held) {
+    scale = prepare_held_row(p, row);
+  } else if (kQuantise || p.dtype != DType::kF16) {
     std::uint32_t bits = 0;
     for (std::int64_t at = 8 * std::int64_t{thread_id()}; at < p.cols; at += 8 * kGemmThreads) {
       float v[8];
@@ -188,6 +229,7 @@ FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
     if (p.globals != nullptr && row == b * p.m) p.globals[b] = global;
   }
 
+  if (held) return;
   constexpr int kUnit = kQuantise ? 32 : 8;
   const std::int64_t units = p.out_cols / kUnit;
   for (std::int64_t unit = std::int64_t{block_id_y()} * kGemmThreads + thread_id(); unit < units;
@@ -196,15 +238,7 @@ FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
     for (int i = 0; i < kUnit; i += 8) load_8(from, p.dtype, unit * kUnit + i, p.cols, x + i);
     if constexpr (kQuantise) through_fp4(p, global, x);
     auto* const out = reinterpret_cast<FourWords*>(p.out + row * p.out_cols + unit * kUnit);
-    for (int i = 0; i < kUnit / 8; ++i) {
-      FourWords words;
-      if (p.paired) {
-        core::pair_columns(x + 8 * i, scale, pack_f16, words.w);
-      } else {
-        core::neighbour_columns(x + 8 * i, scale, pack_f16, words.w);
-      }
-      out[i] = words;
-    }
+    for (int i = 0; i < kUnit / 8; ++i) out[i] = eight_to_f16(p, x + 8 * i, scale);
   }
 }
 
