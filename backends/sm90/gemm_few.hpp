@@ -298,35 +298,41 @@ class FewBlock : FewPart<kNvfp4> {
     const int t = lane_.id % 4;
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
+      if constexpr (kOwnSums) {
+        // A lane of four ends with the sum of one of the four numbers.
+        const float (&x)[4] = sums_[tile];
+        const bool upper = (t & 2) != 0, odd = (t & 1) != 0;
+        float low = upper ? x[2] : x[0], high = upper ? x[3] : x[1];
+        low += __shfl_xor_sync(0xffffffffu, upper ? x[0] : x[2], 2);
+        high += __shfl_xor_sync(0xffffffffu, upper ? x[1] : x[3], 2);
+        const float sum = (odd ? high : low) + __shfl_xor_sync(0xffffffffu, odd ? low : high, 1);
+        const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (t / 2);
+        if (t % 2 < p_.m) sums[(turn_ * p_.m + t % 2) * pitch + row] = sum;
+      } else {
 #pragma unroll
-      for (int v = 0; v < 4; ++v) {
-        const int column = kOwnSums ? v % 2 : 2 * t + v % 2;
-        const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (v / 2);
-        float sum = sums_[tile][v];
-        if constexpr (kOwnSums) {
-          sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-          sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        for (int v = 0; v < 4; ++v) {
+          const int column = 2 * t + v % 2;
+          const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (v / 2);
+          if (column < p_.m) sums[(turn_ * p_.m + column) * pitch + row] = sums_[tile][v];
         }
-        if (column < p_.m && (!kOwnSums || t == v)) sums[(turn_ * p_.m + column) * pitch + row] = sum;
       }
     }
     __syncthreads();
     const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
     const int row = thread_ & (rows_ - 1);
-    const int first_x = thread_ / rows_;  // rows of X are as many threads' turns
-    const int x_step = kFewThreads / rows_;
-    if (p_.splits > 1) {
-      for (int i = first_x; i < p_.m; i += x_step) sums[i * pitch + row] = of_all_turns(sums, i * pitch + row, pitch);
-      cluster_barrier();
-    }
+    const int rows_log2 = 31 - __clz(rows_);  // a power of two
+    const int first_x = thread_ >> rows_log2;  // rows of X are as many threads' turns
+    const int x_step = kFewThreads >> rows_log2;
+    for (int i = first_x; i < p_.m; i += x_step) sums[i * pitch + row] = of_all_turns(sums, i * pitch + row, pitch);
+    if (p_.splits > 1) cluster_barrier();
     float bias = 0.0f;
     if (p_.bias != nullptr && first_row_ + row < p_.n) {
       core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, first_row_ + row), p_.bias_dtype, 1, &bias);
     }
     const int turn = x_step * rank_ + first_x;
     for (int i = turn; i < p_.m; i += x_step * p_.splits) {
-      float sum;
+      float sum = sums[i * pitch + row];
       if (p_.splits > 1) {
         float part[sm80::kGemmMaxSplits];  // all on their way before the first is needed
 #pragma unroll
@@ -337,8 +343,6 @@ class FewBlock : FewPart<kNvfp4> {
         sum = part[0];
 #pragma unroll
         for (int r = 1; r < sm80::kGemmMaxSplits; ++r) sum += part[r];
-      } else {
-        sum = of_all_turns(sums, i * pitch + row, pitch);
       }
       if (first_row_ + row >= p_.n) continue;
       const std::int64_t x_row = batch_ * p_.m + i;
