@@ -52,8 +52,9 @@ FP4PA_DEVICE inline std::uint32_t block_max(std::uint32_t value) {
   }
   if (thread_id() % kLanes == 0) of_warp[thread_id() / kLanes] = value;
   sync_block();
-  for (int i = 0; i < kParts; ++i) value = of_warp[i] > value ? of_warp[i] : value;
-  return value;
+  std::uint32_t all = 0;  // of shared memory alone: the same in all threads, as the compiler sees
+  for (int i = 0; i < kParts; ++i) all = of_warp[i] > all ? of_warp[i] : all;
+  return all;
 }
 
 struct AmaxArgs {

@@ -39,14 +39,13 @@ __device__ __forceinline__ void GemmBlock<kNvfp4, kXTiles, kPaired>::finish() co
     core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, row), p_.bias_dtype, 1, &bias);
   }
   // A thread per row of W, the cluster's blocks taking turns at the rows of X.
-  for (int i = rank_; i < 8 * kXTiles && first_x_ + i < p_.m; i += p_.splits) {
+  for (int i = rank_; i < 8 * kXTiles && first_x_ + i < p_.m && row < p_.n; i += p_.splits) {
     float part[kGemmMaxSplits];  // all on their way before the first is needed
 #pragma unroll
     for (int r = 0; r < kGemmMaxSplits; ++r) part[r] = r < p_.splits ? sum_of(r, i * kSumPitch + thread) : 0.0f;
     float sum = part[0];
 #pragma unroll
     for (int r = 1; r < kGemmMaxSplits; ++r) sum += part[r];
-    if (row >= p_.n) continue;
     const std::int64_t x_row = std::int64_t{batch} * p_.m + first_x_ + i;
     const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
     const float value = sum * kUnit * inverse * w_global * x_global + bias;

@@ -41,8 +41,9 @@ __device__ __forceinline__ void add(float4& a, const float4& b) {
 
 /// Sums over the cluster's `splits` blocks of what they have where this one, block `rank`, has here[0], here[1] and so on in its shared
 /// memory: in a fixed order that begins with the block's own. Short code before few waits: it runs once.
+/// @param wanted  how many of them: what nobody uses must not be under way when the block leaves
 template <int kCount>
-__device__ __forceinline__ void cluster_sums(int splits, int rank, const float4* here, float4 (&sums)[kCount]) {
+__device__ __forceinline__ void cluster_sums(int splits, int rank, const float4* here, int wanted, float4 (&sums)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) sums[i] = here[i];
   const auto mine = static_cast<std::uint32_t>(__cvta_generic_to_shared(here));
@@ -52,7 +53,10 @@ __device__ __forceinline__ void cluster_sums(int splits, int rank, const float4*
     if (++r == splits) r = 0;
     float4 part[kCount];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) load_of_block(r, mine + 16 * i, part[i]);
+    for (int i = 0; i < kCount; ++i) {
+      part[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      if (i < wanted) load_of_block(r, mine + 16 * i, part[i]);
+    }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) add(sums[i], part[i]);
   }

@@ -331,7 +331,7 @@ class FewBlock : FewPart<kNvfp4> {
       core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, first_row_ + row), p_.bias_dtype, 1, &bias);
     }
     const int turn = x_step * rank_ + first_x;
-    for (int i = turn; i < p_.m; i += x_step * p_.splits) {
+    for (int i = turn; i < p_.m && first_row_ + row < p_.n; i += x_step * p_.splits) {
       float sum = sums[i * pitch + row];
       if (p_.splits > 1) {
         float part[sm80::kGemmMaxSplits];  // all on their way before the first is needed
@@ -344,7 +344,6 @@ class FewBlock : FewPart<kNvfp4> {
 #pragma unroll
         for (int r = 1; r < sm80::kGemmMaxSplits; ++r) sum += part[r];
       }
-      if (first_row_ + row >= p_.n) continue;
       const std::int64_t x_row = batch_ * p_.m + i;
       const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
       const float value = sum * kUnit * inverse * w_global * x_global + bias;

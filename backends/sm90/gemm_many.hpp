@@ -3,7 +3,7 @@
 //
 // A third brings X, codes and scales in stages of 128 columns (gemm_many_fetch.hpp), the others decode and multiply
 // (gemm_many_multiply.hpp). Rings of barriers are all that joins them (gemm_many_ring.hpp), so that one warpgroup decodes while the
-// other's products run. Blocks of a cluster divide K, and their sums are added in shared memory in the order of K
+// other's products run. Blocks of a cluster divide K, and their sums are added in shared memory in a fixed order
 // (gemm_many_results.hpp).
 #pragma once
 

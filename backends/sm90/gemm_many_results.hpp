@@ -24,7 +24,7 @@ class ManyResults {
 #pragma unroll 1
     for (int i = rank * kAtOnce + first(); i < rows; i += kAtOnce * p.splits) {
       float4 sums[2];
-      cluster_sums(p.splits, rank, reinterpret_cast<const float4*>(shared) + index(i) / 4, sums);
+      cluster_sums(p.splits, rank, reinterpret_cast<const float4*>(shared) + index(i) / 4, n + 4 < p.n ? 2 : 1, sums);
       columns.store(sums, part.first_x + i);
     }
   }

@@ -250,7 +250,7 @@ class SixteenBlock : FewPart<kNvfp4> {
     }
   }
 
-  /// Sums of all warps to shared memory, added in the order of K, across the cluster too, and out. Four of a lane lie side by side: of
+  /// Sums of all warps to shared memory, added in a fixed order, across the cluster too, and out. Four of a lane lie side by side: of
   /// rows g and g + 8 of a tile and two rows of X.
   __device__ __forceinline__ void finish() const {
     __syncthreads();
@@ -271,15 +271,16 @@ class SixteenBlock : FewPart<kNvfp4> {
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
 #pragma unroll 1
     for (int unit = exec_.warp() * p_.splits + rank_; unit < units; unit += kFewWarps * p_.splits) {
+      const int n = first_row_ + unit / kXTiles * 16 + lane_.id / 4;
+      const int m = unit % kXTiles * 8 + lane_.id % 4 * 2;
+      if (m >= p_.m || n >= p_.n) continue;  // nothing of it is wanted
       float4 sum[1];
       if (p_.splits > 1) {
-        cluster_sums(p_.splits, rank_, sums + unit * 32 + lane_.id, sum);
+        cluster_sums(p_.splits, rank_, sums + unit * 32 + lane_.id, 1, sum);
       } else {
         sum[0] = of_all_turns(sums, unit, units);
       }
       const float value[4] = {sum[0].x, sum[0].y, sum[0].z, sum[0].w};
-      const int n = first_row_ + unit / kXTiles * 16 + lane_.id / 4;
-      const int m = unit % kXTiles * 8 + lane_.id % 4 * 2;
 #pragma unroll
       for (int v = 0; v < 4; ++v) store(value[v] * kUnit, w_global, x_global, m + v % 2, n + v / 2 * 8);
     }
