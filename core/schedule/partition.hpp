@@ -13,6 +13,7 @@
 //             outweigh its result.
 //   shared:   (of a back end's choosing, where units are few and short) every unit has as many workers of its own, which divide
 //             its tiles evenly and put the result together among themselves. There is no line.
+//   even:     (in place of balanced, where lengths are close) every unit falls into as many parts, one a worker: even.hpp.
 //
 // Nothing is written down but one prefix sum per sequence: every worker finds its items by arithmetic, and every merge
 // finds its partial states the same way. Source of the idea: stream-K decomposition of matrix products.
@@ -51,8 +52,11 @@ struct Partition {
   std::int32_t overhead_tiles = kItemOverheadTiles;  // cost of an item beyond its tiles
   WorkerStart* starts = nullptr;    // [num_workers]
   MergeNote* notes = nullptr;       // [num_workers]
-  // Where every sequence is one row block and the line short, a GPU's kernels find all of these by themselves (cuda/find_start.cuh).
+  // Where every sequence is one row block and the line short, a GPU's kernels find all of these by themselves (kernels/find_start.hpp).
   Divisor finders = {};             // num_workers; by 0: they do not
+  // Even, for lengths that make it worth it: see even.hpp.
+  Divisor even = {};                // parts of a unit; by 0: balanced whatever the lengths
+  std::int32_t even_rounds = 1;     // of units, where there are more than workers
   // Shared: no prefix sums, starts or notes. See shared_part().
   Divisor sharers = {};             // workers of a unit; by 0: balanced or fixed
   Divisor least_tiles = {};         // of a part, while there are workers without any
