@@ -6,10 +6,11 @@
 #include "core/schedule/work.hpp"
 #include "core/simt/tile_backend.hpp"
 #include "cuda/dependency.cuh"
-#include "cuda/find_start.cuh"
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/merge_cluster.cuh"
+#include "cuda/words.cuh"
+#include "kernels/find_start.hpp"
 
 namespace fp4pa::cuda {
 
@@ -21,29 +22,39 @@ struct Aside {
   core::RowMap rows;
   std::int32_t parts;  // of a shared unit
   bool found;
+  bool ahead;  // the walk's first item is here already
 };
 static_assert(sizeof(Aside) <= simt::kAsideBytes);
 
-/// Begins the walk of the block's worker, by one of its warps.
+/// Begins the walk of the block's worker, by one of its warps; under an even cut the worker's only item is in place then.
 /// @tparam kFinds  whether the kernel may be launched without a schedule
 template <bool kFinds>
-__device__ __forceinline__ void start_walk(const core::WorkList& list, Aside& aside) {
+__device__ __forceinline__ void start_walk(const AttendArgs& args, Aside& aside) {
   const auto worker = static_cast<std::int32_t>(blockIdx.x);
-  core::WorkerStart start;
-  if (kFinds && list.partition.finders.divisor != 0) {
-    start = find_start(list, worker).start;
+  FoundStart found{};
+  if (kFinds && args.list.partition.finders.divisor != 0) {
+    found = find_start(args.list, worker);
   } else {
-    start = list.partition.starts[worker];
+    found.start = args.list.partition.starts[worker];
   }
-  if (threadIdx.x == 0) aside.walk = core::ItemWalk(list, worker, start);
+  if (threadIdx.x != 0) return;
+  aside.walk = core::ItemWalk(args.list, worker, found.start);  // without items, where none was found
+  aside.ahead = kFinds && found.even;
+  if (!aside.ahead) return;
+  const core::EvenPart part = core::even_part(args.list, worker);
+  aside.item = part.item;
+  aside.found = part.parts > 0;
 }
 
 /// Finds the block's next item, by one of its threads; false: there is none.
 [[nodiscard]] __device__ __forceinline__ bool next_item(const AttendArgs& args, Aside& aside) {
   __syncthreads();  // everybody is done with the last one
   if (threadIdx.x == 0) {
-    aside.item = {};  // left undefined, a compiler keeps the last one's in registers
-    aside.found = aside.walk.next(args.list, aside.item);
+    if (!aside.ahead) {
+      aside.item = {};  // left undefined, a compiler keeps the last one's in registers
+      aside.found = aside.walk.next(args.list, aside.item);
+    }
+    aside.ahead = false;
     if (aside.found) aside.rows = core::RowMap(args.params, aside.item);
   }
   __syncthreads();
@@ -81,7 +92,7 @@ __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, st
   allow_dependents();
   const bool shares = kShares && args.list.partition.sharers.divisor != 0;
   // Blocks of instances whose warps share the rows have units of many row blocks, and registers for nothing else.
-  if (!shares && threadIdx.x < 32) start_walk<!core::divides_rows(Shim::kConfig)>(args.list, aside);
+  if (!shares && threadIdx.x < 32) start_walk<!core::divides_rows(Shim::kConfig)>(args, aside);
   // A loop, not a function called for each item: where that was not inlined, a kernel of two segments found its parameters and
   // its state through pointers.
   while (shares ? shared_item(args, aside) : next_item(args, aside)) {

@@ -2,9 +2,10 @@
 // blocks of the workers that hold a unit's parts, but for the last part, share its rows, by the notes that the schedule left, or that they find themselves;
 // under fixed splits a block does what begins on the worker of its number.
 #include "cuda/dependency.cuh"
-#include "cuda/find_start.cuh"
 #include "cuda/merge_rows.cuh"
 #include "cuda/merge_share.cuh"
+#include "cuda/words.cuh"
+#include "kernels/find_start.hpp"
 
 namespace fp4pa::cuda {
 namespace {

@@ -7,6 +7,7 @@
 #include "cuda/device.hpp"
 
 #define FP4PA_DEVICE __device__
+#define FP4PA_INLINE __forceinline__
 #define FP4PA_SHARED __shared__
 #define FP4PA_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 /// An array of `n` that is a thread's own, in a function whose blocks have `threads` threads.
@@ -39,6 +40,21 @@ __device__ inline void sync_block() { __syncthreads(); }
 /// `value` of the lane whose number differs by `mask`; all lanes of a warp call it.
 [[nodiscard]] __device__ inline std::uint32_t shuffle_xor(std::uint32_t value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+
+/// `value` of the lane `lanes` before this one; the first ones get their own.
+[[nodiscard]] __device__ inline std::uint32_t shuffle_up(std::uint32_t value, int lanes) {
+  return __shfl_up_sync(0xffffffffu, value, lanes);
+}
+/// `value` of lane `lane`, which all name.
+[[nodiscard]] __device__ inline std::uint32_t shuffle_from(std::uint32_t value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+[[nodiscard]] __device__ inline std::uint32_t sum_of_lanes(std::uint32_t value) { return __reduce_add_sync(0xffffffffu, value); }
+[[nodiscard]] __device__ inline std::uint32_t largest_of_lanes(std::uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
+/// The first lane of which `condition` holds, -1 if there is none.
+[[nodiscard]] __device__ inline int first_lane_where(bool condition) {
+  return __ffs(static_cast<int>(__ballot_sync(0xffffffffu, condition))) - 1;
 }
 
 using sm80::pack_bf16;

@@ -5,12 +5,29 @@
 #include "kernels/cache_copy.hpp"
 #include "kernels/cache_two_tier.hpp"
 #include "kernels/check.hpp"
+#include "kernels/find_start.hpp"
 #include "kernels/finding.hpp"
 #include "kernels/gemm_quantize.hpp"
 #include "kernels/merge.hpp"
 #include "kernels/quantize.hpp"
 #include "kernels/schedule.hpp"
 #include "tests/kernels/on_host.hpp"
+
+namespace fp4pa::FP4PA_GPU {
+
+struct FindArgs {
+  core::WorkList list;
+  std::int32_t worker;
+  kernels_test::Found* found;
+};
+/// A warp, of which each lane finds the same: any of them tells.
+FP4PA_KERNEL(find, kLanes, FindArgs args) {
+  const FoundStart start = find_start(args.list, args.worker);
+  const core::MergeNote note = find_note(args.list, args.worker);
+  if (thread_id() == args.worker % kLanes) *args.found = {start.start, note, start.even};
+}
+
+}  // namespace fp4pa::FP4PA_GPU
 
 namespace fp4pa::kernels_test {
 namespace gpu = FP4PA_GPU;
@@ -29,6 +46,12 @@ const OnHost FP4PA_TEST_TABLE{
                 .merge_states = gpu::merge_states,
                 .quantize_weight = gpu::quantize_weight},
     .schedule = [](const core::WorkList& list) { gpu::launch_schedule(list, nullptr); },
+    .find =
+        [](const core::WorkList& list, std::int32_t worker) {
+          Found found{};
+          gpu::launch(gpu::find, gpu::grid(1), gpu::kLanes, 0, nullptr, gpu::FindArgs{list, worker, &found});
+          return found;
+        },
     .merge = [](const core::AttentionParams& params,
                 const core::WorkList& list) { gpu::launch_merge({params, list, {}, 0}, nullptr); },
     .prepare_x = gpu::prepare_x,

@@ -8,11 +8,19 @@
 
 namespace fp4pa::kernels_test {
 
+/// What a warp finds of a worker without a schedule.
+struct Found {
+  core::WorkerStart start;
+  core::MergeNote note;
+  bool even;
+};
+
 struct OnHost {
   /// The cache operations and quantize_weight; no plan and no run.
   api::Backend backend;
   // The launches around the attention's.
   void (*schedule)(const core::WorkList& list);
+  Found (*find)(const core::WorkList& list, std::int32_t worker);
   void (*merge)(const core::AttentionParams& params, const core::WorkList& list);
   Status (*prepare_x)(const LinearArgs& args, const api::PreparedX& to, const ExecDesc& exec) noexcept;
   /// The Status that validation would end with, kOk or what it found.

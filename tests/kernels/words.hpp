@@ -2,10 +2,12 @@
 // what the namespace is, how wide a warp is, and in which order threads take their turns.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "api/backend.hpp"
@@ -20,6 +22,7 @@
 #endif
 
 #define FP4PA_DEVICE
+#define FP4PA_INLINE inline
 #define FP4PA_SHARED static
 #define FP4PA_OWN_ARRAY(type, name, n, threads) type name[n]
 #define FP4PA_DYNAMIC_SHARED(type, name) type* const name = reinterpret_cast<type*>(dynamic_shared.data())
@@ -48,13 +51,39 @@ inline void atomic_max(std::uint32_t* at, std::uint32_t value) { *at = value > *
 inline void sync_warp() { kernels_test::sync_warp(); }
 inline void sync_block() { kernels_test::sync_block(); }
 
-inline std::uint32_t shuffle_xor(std::uint32_t value, int mask) {
+/// f(what the lanes of this thread's warp hand in).
+template <class F>
+std::uint32_t with_lanes(std::uint32_t value, F&& f) {
   static std::uint32_t of_thread[1024];
   of_thread[thread_id()] = value;
   sync_warp();
-  const std::uint32_t peer = of_thread[thread_id() ^ mask];
+  const std::uint32_t result = f(of_thread + thread_id() / kLanes * kLanes);
   sync_warp();
-  return peer;
+  return result;
+}
+inline std::uint32_t shuffle_xor(std::uint32_t value, int mask) {
+  return with_lanes(value, [mask](const std::uint32_t* lanes) { return lanes[thread_id() % kLanes ^ mask]; });
+}
+inline std::uint32_t shuffle_up(std::uint32_t value, int up) {
+  return with_lanes(value, [up](const std::uint32_t* lanes) {
+    const int lane = thread_id() % kLanes;
+    return lanes[lane < up ? lane : lane - up];
+  });
+}
+inline std::uint32_t shuffle_from(std::uint32_t value, int lane) {
+  return with_lanes(value, [lane](const std::uint32_t* lanes) { return lanes[lane]; });
+}
+inline std::uint32_t sum_of_lanes(std::uint32_t value) {
+  return with_lanes(value, [](const std::uint32_t* lanes) { return std::accumulate(lanes, lanes + kLanes, std::uint32_t{0}); });
+}
+inline std::uint32_t largest_of_lanes(std::uint32_t value) {
+  return with_lanes(value, [](const std::uint32_t* lanes) { return *std::max_element(lanes, lanes + kLanes); });
+}
+inline int first_lane_where(bool condition) {
+  return static_cast<int>(with_lanes(condition ? 1 : 0, [](const std::uint32_t* lanes) {
+    const std::uint32_t* const first = std::find(lanes, lanes + kLanes, 1u);
+    return first == lanes + kLanes ? ~std::uint32_t{0} : static_cast<std::uint32_t>(first - lanes);
+  }));
 }
 inline std::uint32_t pack_f16(float low, float high) {
   return std::uint32_t{core::f32_to_f16(low)} | std::uint32_t{core::f32_to_f16(high)} << 16;
