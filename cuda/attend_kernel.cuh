@@ -20,8 +20,8 @@ inline constexpr int kComputeCapability = 0;
 
 /// @tparam index  row of kInstances; a number, because nvcc cannot name a kernel after a structure
 template <int index>
-__global__ void __launch_bounds__(simt::kInstances[index].warps * 32,
-                                  simt::blocks_of(simt::kInstances[index], kComputeCapability))
+__global__ void __launch_bounds__(simt::most_warps(simt::kInstances[index], kComputeCapability) * 32,
+                                  simt::least_blocks(simt::kInstances[index], kComputeCapability))
     attend(const __grid_constant__ AttendArgs args) {
   extern __shared__ __align__(128) std::uint8_t shared[];
   attend_items_of_block<DecodingShim<index>, may_share(index, kComputeCapability)>(args, shared);

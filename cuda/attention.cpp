@@ -10,7 +10,7 @@
 #include "api/error.hpp"
 #include "cuda/device.hpp"
 #include "cuda/kernels.hpp"
-#include "cuda/variants.hpp"
+#include "cuda/launch_shape.hpp"
 #include "kernels/finding.hpp"
 
 namespace fp4pa::cuda {
@@ -29,45 +29,7 @@ const void* function_of(int instance) {
   return kFunctions[static_cast<std::size_t>(instance)];
 }
 
-/// Cost of an item beyond its tiles of 64 tokens: the query's and the first pages' latencies, and merging the warps.
-constexpr std::int32_t kOverheadTiles = 10;
-/// On wgmma tiles are decoded into an item while the last one is stored.
-constexpr std::int32_t kWgmmaOverheadTiles = 6;
-
-/// Most keys of a block's part of a shared unit. Blocks with as many more than their share of the call are as a rule still done
-/// before a schedule, a more even attention and a merge are: docs/cuda.md.
-constexpr std::int32_t kMostSharedKeys = 2048;
-
-/// How many blocks share a unit, for plans of units so few and short that each can have a cluster of its own; else 0.
-/// @param least_keys  of a part: a tile for each warp
-std::int32_t sharers_of(const api::RunRequest& r, std::int32_t least_keys, int compute_capability) {
-  const AttentionConfig& c = r.config;
-  const int instance = r.choice.variant;
-  if (!may_share(instance, compute_capability) || api::split_tiles(c) != 0 || simt::passes(shape_of(instance), c) > 1) return 0;
-  // Clusters need room on neighbouring multiprocessors: a quarter of the blocks is left for what they leave over.
-  const std::int64_t blocks = r.choice.num_workers * 3 / 4;
-  const std::int64_t units = std::int64_t{c.max_batch} * c.cache.num_kv_heads;
-  if (units > blocks) return 0;
-  std::int64_t keys = c.max_kv_len;
-  if (c.sliding_window > 0) keys = std::min(keys, std::int64_t{c.sliding_window} + c.max_q_len);
-  std::int32_t sharers = 1;
-  while (sharers < core::kMostSharers && 2 * sharers * units <= blocks && sharers * least_keys < keys) sharers *= 2;
-  return keys <= std::int64_t{sharers} * kMostSharedKeys ? sharers : 0;
-}
-
-/// Most sequences of a line on which blocks find their places themselves: a lane adds up a 32nd of them.
-constexpr std::int32_t kMostFound = 512;
-
-/// Whether the kernels of a plan find their places on the line from the lengths, without a schedule: decode, where every sequence is
-/// one row block, and lines that 32 bits hold. See cuda/find_start.cuh.
-bool finds_starts(const api::RunRequest& r, std::int32_t overhead_tiles) {
-  const AttentionConfig& c = r.config;
-  const int instance = r.choice.variant;
-  if (!may_find(instance) || api::split_tiles(c) != 0 || simt::passes(shape_of(instance), c) > 1) return false;
-  const std::int64_t tiles = (std::int64_t{c.max_kv_len} + core::kScheduleTokens - 1) / core::kScheduleTokens + overhead_tiles;
-  const std::int64_t line = tiles * c.max_batch * c.cache.num_kv_heads;
-  return c.max_batch <= kMostFound && (line + 1) * (r.choice.num_workers + 1) < INT32_MAX;
-}
+LaunchDevice launch_device(const DeviceProperties& d) { return {d.compute_capability, d.multiprocessors, d.shared_bytes}; }
 
 /// Lets a kernel use all the shared memory it may ask for, once per device.
 Status prepare(int instance, const DeviceProperties& device) {
@@ -120,7 +82,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
     return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
                      name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
   }
-  const Launch launch = launch_of(instance, config, device.shared_bytes);
+  const Launch launch = launch_shape(instance, config, launch_device(device)).launch;
   if (launch.layout.bytes > device.shared_bytes) {
     return api::fail(Status::kUnsupportedHeadDim, "head_dim %d with these formats needs %d bytes of shared memory; the device has %d",
                      config.cache.head_dim, launch.layout.bytes, device.shared_bytes);
@@ -146,13 +108,12 @@ Status run(const api::RunRequest& request) noexcept {
   const int instance = request.choice.variant;
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
-  const Launch launch = launch_of(instance, request.config, device.shared_bytes);
+  const auto [launch, overhead_tiles, sharers, finds, may_be_even] = launch_shape(instance, request.config, launch_device(device));
   core::AttentionParams params = api::make_params(request);
-  params.partition.overhead_tiles = decodes_ahead(instance) ? kWgmmaOverheadTiles : kOverheadTiles;
+  params.partition.overhead_tiles = overhead_tiles;
   const bool dependent = device.compute_capability >= 90;
-  const std::int32_t least_keys = launch.warps * shape_of(instance).tile_keys;
-  const std::int32_t sharers = sharers_of(request, least_keys, device.compute_capability);
   if (sharers != 0) {
+    const std::int32_t least_keys = launch.warps * shape_of(instance).tile_keys;
     params.partition.sharers = core::Divisor::of(static_cast<std::uint32_t>(sharers));
     params.partition.least_tiles = core::Divisor::of(static_cast<std::uint32_t>(std::max(1, least_keys / core::kScheduleTokens)));
   }
@@ -168,13 +129,21 @@ Status run(const api::RunRequest& request) noexcept {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
   }
   if (sharers != 0) return attend(dim3(sharers, params.num_kv_heads, params.batch), false, sharers);
-  const bool finds = finds_starts(request, params.partition.overhead_tiles);
-  if (finds) args.list.partition.finders = core::Divisor::of(static_cast<std::uint32_t>(request.choice.num_workers));
+  core::Partition& cut = args.list.partition;
+  if (finds) cut.finders = core::Divisor::of(static_cast<std::uint32_t>(cut.num_workers));
+  std::int64_t blocks = cut.num_workers;
+  if (may_be_even) {  // then every unit has a block at least
+    const std::int64_t units = std::int64_t{params.batch} * params.num_kv_heads;
+    const core::EvenCut even = core::EvenCut::of(units, cut.num_workers);
+    cut.even = core::Divisor::of(static_cast<std::uint32_t>(even.parts));
+    cut.even_rounds = even.rounds;
+    blocks = std::max(units, blocks);
+  }
   const bool scheduled = finds || (request.args.same_lengths && !request.config.validate_device_data);
   if (!scheduled) {
     if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   }
-  if (const Status s = attend(dim3(request.choice.num_workers), dependent && !scheduled, 1); s != Status::kOk) return s;
+  if (const Status s = attend(dim3(static_cast<unsigned>(blocks)), dependent && !scheduled, 1); s != Status::kOk) return s;
   return check(launch_merge(args, dependent, stream), "launching the merge");
 }
 

@@ -240,4 +240,13 @@ template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
   return std::clamp(shared / (core::round_up_to(block, 1024) + kReserved), 1, i.blocks);
 }
 
+/// Warps of a block of a row of kInstances at most, and how many such blocks registers are allotted for: where warps divide the keys,
+/// a launch may have all warps of a multiprocessor in one block.
+[[nodiscard]] constexpr int most_warps(const SimtConfig& i, int compute_capability) {
+  return core::divides_rows(i) ? i.warps : i.warps * blocks_of(i, compute_capability);
+}
+[[nodiscard]] constexpr int least_blocks(const SimtConfig& i, int compute_capability) {
+  return core::divides_rows(i) ? blocks_of(i, compute_capability) : 1;
+}
+
 }  // namespace fp4pa::simt

@@ -46,9 +46,15 @@ struct Setup {
   int workers = 5;   // blocks of a grid
   int instance = -1; // the instance to use where it serves the configuration; -1: whatever select() says
   int planned = -1;  // the instance of the last plan
+  int warps = 0;     // of a block whose warps divide the keys, where instances have a layout for them; 0: as they were made
 };
 /// At first the instances of the CUDA back end, where a finding makes the call fail.
 extern Setup current;
+
+/// Warps of an instance's blocks.
+inline int warps_of(const core::SimtConfig& c) {
+  return current.warps == 0 || c.divide != core::WarpsDivide::kKeys ? c.warps : current.warps;
+}
 
 /// The tile back end of an instance: SimtTileBackend over its shim, or what a table names in its place (Backend<i, Exec>).
 template <class Instances, class Exec, int kIndex>
@@ -67,7 +73,7 @@ void run_block_of(const core::AttentionParams& p, const core::WorkList& list, co
   constexpr core::SimtConfig kConfig = Instances::config(kIndex);
   using B = typename BackendOf<Instances, Exec, kIndex>::type;
   static_assert(core::TileBackend<B>);
-  emulator::run_block<Exec>(watch, worker, kConfig.warps, static_cast<std::size_t>(layout.bytes), [&](Exec& exec) {
+  emulator::run_block<Exec>(watch, worker, warps_of(kConfig), static_cast<std::size_t>(layout.bytes), [&](Exec& exec) {
     core::for_each_item(list, worker, [&](const core::WorkItem& item) {
       const core::RowMap rows(p, item);
       B backend(exec, p, rows, layout);

@@ -17,7 +17,7 @@ struct Sm80Instances {
   static bool serves(int i, const AttentionConfig& c) { return simt::serves(config(i), c); }
   static int tile_rows(int i) { return simt::rows_of(config(i)); }
   static core::SharedLayout layout(int i, const AttentionConfig& c) {
-    return simt::shared_layout_of(config(i), c, config(i).warps);
+    return simt::shared_layout_of(config(i), c, warps_of(config(i)));
   }
 };
 

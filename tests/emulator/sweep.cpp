@@ -102,6 +102,7 @@ class Runner {
     setup.emulation = sweep_.emulation;
     setup.watch = {order, &findings, nullptr};
     setup.instance = instance;
+    setup.warps = sweep_.warps;
     current = setup;
     const grid::Outcome outcome = grid::run_case(c, grid::Damage::kNone, results);
     CHECK(findings.text() == "");

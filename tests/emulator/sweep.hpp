@@ -20,6 +20,7 @@ struct Sweep {
   int drawn;         ///< configurations of the grid as it is drawn; those that no instance serves are passed over
   int per_instance;  ///< configurations bent to the shapes of every instance
   int orders_every;  ///< every how many configurations the other orders are run too
+  int warps = 0;     ///< of a block, see Setup
 };
 
 /// Checks and prints; to be called from a test case. FP4PA_EMULATOR_EFFORT multiplies the numbers of configurations.

@@ -19,3 +19,11 @@ emulator_test::Bounds bounds(const grid::Case& c, const core::SimtConfig&) {
 TEST_CASE("sm_80: the grid on the emulator") {
   CHECK(emulator_test::run_sweep({&emulator_test::kSm80, bounds, 400, 6, 4}) > 400);
 }
+
+TEST_CASE("sm_80: blocks of as many warps as a launch may give them") {
+  // cuda/launch_shape.hpp takes the divisors of a multiprocessor's warps, and as few as shared memory leaves room for.
+  for (const int warps : {1, 2, 3, 6, 12}) {
+    CAPTURE(warps);
+    CHECK(emulator_test::run_sweep({&emulator_test::kSm80, bounds, 10, 1, 3, warps}) >= fp4pa::simt::kNumInstances);
+  }
+}

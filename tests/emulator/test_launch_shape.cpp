@@ -1,0 +1,116 @@
+// How many warps CUDA's blocks have, and whether they share units: cuda/launch_shape.hpp, for an H200.
+#include <doctest/doctest.h>
+
+#include <cstdint>
+
+#include "cuda/launch_shape.hpp"
+#include "fp4pa/cache.hpp"
+#include "tests/cache/random.hpp"
+
+namespace {
+
+using namespace fp4pa;
+
+constexpr cuda::LaunchDevice kH200{90, 132, 227 * 1024};
+
+AttentionConfig config_of(KvFormat format, std::int32_t batch, std::int32_t heads, std::int32_t kv_heads, std::int32_t keys,
+                          std::int32_t head_dim = 128) {
+  AttentionConfig c;
+  c.cache.k.format = c.cache.v.format = format;
+  c.cache.num_kv_heads = kv_heads;
+  c.cache.head_dim = head_dim;
+  c.cache.page_size = 64;
+  c.cache.num_pages = 1;
+  set_dense_strides(c.cache, PageOrder::kHnd);
+  c.num_q_heads = heads;
+  c.q_dtype = c.o_dtype = DType::kBF16;
+  c.max_batch = c.max_q_tokens = batch;
+  c.max_q_len = 1;
+  c.max_kv_len = keys;
+  return c;
+}
+
+cuda::LaunchShape shape_of(const AttentionConfig& c) {
+  const int variant = cuda::select_variant(c, kH200.compute_capability);
+  REQUIRE(variant >= 0);
+  return cuda::launch_shape(variant, c, kH200);
+}
+
+}  // namespace
+
+TEST_CASE("blocks are as large as makes units come out even") {
+  constexpr std::int32_t K = 1024;
+  struct Row {
+    KvFormat format;
+    std::int32_t batch, heads, kv_heads, keys;
+    int warps;
+    bool even;
+  };
+  for (const Row& r : {
+           Row{KvFormat::kMxfp4, 64, 64, 8, 8 * K, 3, true},    // 512 units on 528 blocks
+           Row{KvFormat::kMxfp4, 32, 32, 8, 8 * K, 6, true},    // 256 on 264
+           Row{KvFormat::kMxfp4, 128, 32, 8, 2 * K + 1, 3, true},  // 1024 on 528, two rounds
+           Row{KvFormat::kMxfp4, 8, 64, 8, 32 * K, 6, true},    // 64 units in four parts on 264
+           Row{KvFormat::kMxfp4, 1, 32, 8, 128 * K, 6, true},   // 8 in 33 parts
+           Row{KvFormat::kNvfp4, 16, 32, 32, 8 * K, 3, true},
+           Row{KvFormat::kMxfp4, 40, 32, 8, 8 * K, 4, true},    // 320: nothing comes out even enough
+           Row{KvFormat::kFp8E4m3, 64, 64, 8, 8 * K, 2, true},  // eight warps a multiprocessor
+           Row{KvFormat::kFp8E4m3, 32, 32, 8, 8 * K, 4, true},
+           Row{KvFormat::kBf16, 64, 64, 8, 8 * K, 6, false},    // one block a multiprocessor
+       }) {
+    CAPTURE(r.batch);
+    CAPTURE(static_cast<int>(r.format));
+    const cuda::LaunchShape shape = shape_of(config_of(r.format, r.batch, r.heads, r.kv_heads, r.keys));
+    CHECK(shape.launch.warps == r.warps);
+    CHECK(shape.may_be_even == r.even);
+    CHECK(shape.finds);
+    CHECK(shape.sharers == 0);
+    CHECK(shape.overhead_tiles == 10 * r.warps / 4);
+  }
+}
+
+TEST_CASE("few and short units are shared, and others have a schedule, by blocks as they were made") {
+  const cuda::LaunchShape few = shape_of(config_of(KvFormat::kMxfp4, 1, 32, 8, 1024));
+  CHECK(few.sharers == 8);
+  CHECK(!few.finds);
+  CHECK(few.launch.warps == 4);
+  const cuda::LaunchShape many = shape_of(config_of(KvFormat::kMxfp4, 1000, 32, 8, 1024));
+  CHECK(many.sharers == 0);
+  CHECK(!many.finds);
+  CHECK(!many.may_be_even);
+  CHECK(many.launch.warps == 4);
+  AttentionConfig fixed = config_of(KvFormat::kMxfp4, 64, 64, 8, 8192);
+  fixed.batch_invariant = true;
+  CHECK(!shape_of(fixed).finds);
+  CHECK(shape_of(fixed).launch.warps == 4);
+}
+
+TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with") {
+  ::test::Random random(3);
+  constexpr KvFormat kFormats[] = {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16};
+  constexpr std::int32_t kDims[] = {64, 96, 128, 256};
+  constexpr cuda::LaunchDevice kDevices[] = {kH200, {80, 108, 163 * 1024}, {89, 72, 99 * 1024}, {90, 78, 227 * 1024}};
+  int several = 0;
+  for (int i = 0; i < 2000; ++i) {
+    AttentionConfig c = config_of(kFormats[random.below(4)], 1 + random.below(200), 32, 1 << random.below(6), 1 + random.below(1 << 16),
+                                  kDims[random.below(4)]);
+    c.softcap = random.below(4) == 0 ? 30.0f : 0.0f;
+    const cuda::LaunchDevice& d = kDevices[random.below(4)];
+    const int variant = cuda::select_variant(c, d.compute_capability);
+    REQUIRE(variant >= 0);
+    const cuda::LaunchShape shape = cuda::launch_shape(variant, c, d);
+    const core::SimtConfig& instance = cuda::shape_of(variant);
+    CHECK(shape.launch.layout.bytes <= d.shared_bytes);
+    if (core::divides_rows(instance) || core::divides_tiles(instance)) {
+      CHECK(shape.launch.warps == instance.warps);
+      continue;
+    }
+    const int most = simt::most_warps(instance, d.compute_capability);
+    const int resident = cuda::resident_blocks(variant, shape.launch, d);
+    CHECK(shape.launch.warps >= 1);
+    CHECK(shape.launch.warps * resident <= most);
+    CHECK(resident * (core::round_up_to(shape.launch.layout.bytes, 1024) + 1024) <= d.shared_bytes + 1024);
+    several += shape.launch.warps != instance.warps ? 1 : 0;
+  }
+  CHECK(several > 100);
+}
