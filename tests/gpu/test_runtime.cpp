@@ -70,9 +70,47 @@ std::vector<std::uint8_t> bytes_of(scene::Scene& s) {
   return all;
 }
 
+#if !defined(FP4PA_TEST_HIP)  // of HIP no graphs are asked
+/// A run captured in a graph.
+class Captured {
+ public:
+  explicit Captured(OnDevice& d) {
+    must(cudaStreamCreate(&stream_), "creating a stream");
+    must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "beginning a capture");
+    const Status captured = d.run(stream_);
+    must(cudaStreamEndCapture(stream_, &graph_), "ending a capture");
+    REQUIRE(captured == Status::kOk);
+    must(cudaGraphInstantiate(&exec_, graph_, 0), "instantiating a graph");
+  }
+  ~Captured() {
+    cudaGraphExecDestroy(exec_);
+    cudaGraphDestroy(graph_);
+    cudaStreamDestroy(stream_);
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  /// And waits for it.
+  void replay() {
+    must(cudaGraphLaunch(exec_, stream_), "launching a graph");
+    must(cudaStreamSynchronize(stream_), "a replay");
+  }
+  [[nodiscard]] std::size_t nodes() const {
+    std::size_t count = 0;
+    must(cudaGraphGetNodes(graph_, nullptr, &count), "counting nodes");
+    return count;
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaGraph_t graph_ = nullptr;
+  cudaGraphExec_t exec_ = nullptr;
+};
+#endif
+
 }  // namespace
 
-#if !defined(FP4PA_TEST_HIP)  // of HIP no graphs are asked
+#if !defined(FP4PA_TEST_HIP)
 TEST_CASE("a captured graph replays with other lengths") {
   for (const int plan : {0, 1, 2, 3, 4, 5}) {
     const std::int32_t max_batch = kMaxBatches[plan / 2];
@@ -85,15 +123,7 @@ TEST_CASE("a captured graph replays with other lengths") {
     scene::Scene s(spec);
     s.config.max_batch = max_batch;
     OnDevice d(s);
-    cudaStream_t stream;
-    must(cudaStreamCreate(&stream), "creating a stream");
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "beginning a capture");
-    const Status captured = d.run(stream);
-    must(cudaStreamEndCapture(stream, &graph), "ending a capture");
-    REQUIRE(captured == Status::kOk);
-    must(cudaGraphInstantiate(&exec, graph, 0), "instantiating a graph");
+    Captured graph(d);
 
     // With a recent tier the ring holds only the tokens of the full length.
     const std::vector<std::array<std::int32_t, 3>> lengths =
@@ -102,16 +132,12 @@ TEST_CASE("a captured graph replays with other lengths") {
     for (const auto& now : lengths) {
       for (std::size_t b = 0; b < 3; ++b) s.seq_lens[b] = now[b];
       must(cudaMemcpy(const_cast<std::int32_t*>(d.args.seq_lens), s.seq_lens.data(), 12, cudaMemcpyHostToDevice), "lengths");
-      must(cudaGraphLaunch(exec, stream), "launching a graph");
-      must(cudaStreamSynchronize(stream), "a replay");
+      graph.replay();
       d.mirror.bring_home();
       const scene::Scene::Error error = s.error();
       CHECK(error.o <= kBound);
       CHECK(error.lse <= 1e-3);
     }
-    cudaGraphExecDestroy(exec);
-    cudaGraphDestroy(graph);
-    cudaStreamDestroy(stream);
   }
 }
 #endif
@@ -129,15 +155,7 @@ TEST_CASE("a captured graph replays with lengths that are close and with such as
       scene::Scene s(spec_of(format, sequences));
       s.config.max_batch = 130;
       OnDevice d(s);
-      cudaStream_t stream;
-      must(cudaStreamCreate(&stream), "creating a stream");
-      cudaGraph_t graph;
-      cudaGraphExec_t exec;
-      must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "beginning a capture");
-      const Status captured = d.run(stream);
-      must(cudaStreamEndCapture(stream, &graph), "ending a capture");
-      REQUIRE(captured == Status::kOk);
-      must(cudaGraphInstantiate(&exec, graph, 0), "instantiating a graph");
+      Captured graph(d);
       for (const std::int32_t longest : {420, kLong, 1}) {
         CAPTURE(longest);
         for (std::size_t b = 0; b < batch; ++b) {
@@ -148,8 +166,7 @@ TEST_CASE("a captured graph replays with lengths that are close and with such as
         for (const int fill : {0xff, 0x00}) {
           must(cudaMemset(d.args.workspace, fill, d.choice.workspace_bytes), "filling the workspace");
           must(cudaMemset(d.args.o, 0xff, static_cast<std::size_t>(s.o_bytes)), "clearing the output");
-          must(cudaGraphLaunch(exec, stream), "launching a graph");
-          must(cudaStreamSynchronize(stream), "a replay");
+          graph.replay();
           d.mirror.bring_home();
           if (first.empty()) first = bytes_of(s);
           CHECK(bytes_of(s) == first);
@@ -158,9 +175,6 @@ TEST_CASE("a captured graph replays with lengths that are close and with such as
         CHECK(error.o <= kBound);
         CHECK(error.lse <= 1e-3);
       }
-      cudaGraphExecDestroy(exec);
-      cudaGraphDestroy(graph);
-      cudaStreamDestroy(stream);
     }
   }
 }
@@ -217,23 +231,12 @@ TEST_CASE("a call of the same lengths has no kernel for the schedule") {
   scene::Scene s(spec_of(KvFormat::kMxfp4, {{1, 4100, 0}, {1, 777, 1}}));
   s.config.max_batch = kMaxBatches[2];
   OnDevice d(s);
-  cudaStream_t stream;
-  must(cudaStreamCreate(&stream), "creating a stream");
   const auto kernels = [&](bool same_lengths) {
     d.args.same_lengths = same_lengths;
-    cudaGraph_t graph;
-    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "beginning a capture");
-    const Status captured = d.run(stream);
-    must(cudaStreamEndCapture(stream, &graph), "ending a capture");
-    REQUIRE(captured == Status::kOk);
-    std::size_t nodes = 0;
-    must(cudaGraphGetNodes(graph, nullptr, &nodes), "counting nodes");
-    cudaGraphDestroy(graph);
-    return nodes;
+    return Captured(d).nodes();
   };
   CHECK(kernels(false) == 3);
   CHECK(kernels(true) == 2);
-  cudaStreamDestroy(stream);
 }
 #endif
 
