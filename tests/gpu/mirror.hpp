@@ -49,6 +49,10 @@ class Mirror {
   bool placed_ = false;
 };
 
+/// Bytes from the first to the last of `row` bytes for each page, token and head, by their strides.
+[[nodiscard]] std::int64_t span(std::int64_t pages, std::int64_t page_stride, std::int64_t tokens, std::int64_t token_stride,
+                                std::int64_t heads, std::int64_t head_stride, std::int64_t row);
+
 /// Announces the memory of a cache's description, and moves its pointers.
 void add(Mirror& mirror, const KvCacheDesc& cache);
 [[nodiscard]] KvCacheDesc moved(Mirror& mirror, KvCacheDesc cache);
