@@ -1,4 +1,4 @@
-// The words of kernels/, for nvcc. hip/words.hpp has the same.
+// The words of kernels/, for nvcc. hip/words.hpp has the same, but for those of lanes that find_start.hpp alone speaks.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,7 +1,7 @@
 // Where a worker's piece of the line begins, found by a warp from the lengths themselves: without a schedule before the attention.
 //
 // For decode: every sequence is one row block (or none), so that a sequence costs the same for each KV head, and the line is short
-// enough for 32 bits (finds_starts() in cuda/attention.cpp). A lane adds up a run of sequences, lanes add up their sums by shuffles,
+// enough for 32 bits (finds_starts() in cuda/launch_shape.hpp). A lane adds up a run of sequences, lanes add up their sums by shuffles,
 // and the lane whose run holds the worker's first coordinate looks it up there. Lengths come from memory once, for all blocks at the
 // same time; a kernel of one block that does this before the others begin takes longer than they take to do it for themselves.
 //
