@@ -26,24 +26,29 @@ struct Aside {
 };
 static_assert(sizeof(Aside) <= simt::kAsideBytes);
 
-/// Begins the walk of the block's worker, by one of its warps; under an even cut the worker's only item is in place then.
+/// Begins the walk of the block's worker, by its first warp. Where the cut may be even, its second warp finds the worker's only item
+/// under it at the same time: which cut it is takes as long to find.
 /// @tparam kFinds  whether the kernel may be launched without a schedule
 template <bool kFinds>
 __device__ __forceinline__ void start_walk(const AttendArgs& args, Aside& aside) {
+  const core::WorkList& list = args.list;
   const auto worker = static_cast<std::int32_t>(blockIdx.x);
-  FoundStart found{};
-  if (kFinds && args.list.partition.finders.divisor != 0) {
-    found = find_start(args.list, worker);
-  } else {
-    found.start = args.list.partition.starts[worker];
+  if (threadIdx.x < 32) {
+    FoundStart found{};
+    if (kFinds && list.partition.finders.divisor != 0) {
+      found = find_start(list, worker);
+    } else {
+      found.start = list.partition.starts[worker];
+    }
+    if (threadIdx.x != 0) return;
+    aside.walk = core::ItemWalk(list, worker, found.start);  // without items, where none was found
+    aside.ahead = kFinds && found.even;
+  } else if (kFinds && threadIdx.x == 32 && list.partition.even.divisor != 0) {
+    const core::EvenPart part = core::even_part(list, worker);
+    aside.item = part.item;
+    aside.found = part.parts > 0;
+    if (aside.found) aside.rows = core::RowMap(args.params, part.item);
   }
-  if (threadIdx.x != 0) return;
-  aside.walk = core::ItemWalk(args.list, worker, found.start);  // without items, where none was found
-  aside.ahead = kFinds && found.even;
-  if (!aside.ahead) return;
-  const core::EvenPart part = core::even_part(args.list, worker);
-  aside.item = part.item;
-  aside.found = part.parts > 0;
 }
 
 /// Finds the block's next item, by one of its threads; false: there is none.
@@ -53,9 +58,9 @@ __device__ __forceinline__ void start_walk(const AttendArgs& args, Aside& aside)
     if (!aside.ahead) {
       aside.item = {};  // left undefined, a compiler keeps the last one's in registers
       aside.found = aside.walk.next(args.list, aside.item);
+      if (aside.found) aside.rows = core::RowMap(args.params, aside.item);
     }
     aside.ahead = false;
-    if (aside.found) aside.rows = core::RowMap(args.params, aside.item);
   }
   __syncthreads();
   return aside.found;
@@ -92,7 +97,7 @@ __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, st
   allow_dependents();
   const bool shares = kShares && args.list.partition.sharers.divisor != 0;
   // Blocks of instances whose warps share the rows have units of many row blocks, and registers for nothing else.
-  if (!shares && threadIdx.x < 32) start_walk<!core::divides_rows(Shim::kConfig)>(args, aside);
+  if (!shares) start_walk<!core::divides_rows(Shim::kConfig)>(args, aside);
   // A loop, not a function called for each item: where that was not inlined, a kernel of two segments found its parameters and
   // its state through pointers.
   while (shares ? shared_item(args, aside) : next_item(args, aside)) {

@@ -127,7 +127,8 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 /// Whether an instance that stages tiles by runs alone finds them in these pages.
 [[nodiscard]] inline bool fits_runs(const KvCacheDesc& cache) {
   const auto fits = [&](const KvTensorDesc& t) { return core::fits_runs(core::make_view(t), kind_of(t), cache.head_dim); };
-  return core::fits_runs(cache.page_size) && fits(cache.k) && fits(cache.v);
+  return core::fits_runs(cache.page_size) && fits(cache.k) && fits(cache.v) &&
+         core::lie_alike(core::make_view(cache.k), core::make_view(cache.v), kind_of(cache.k) == kind_of(cache.v));
 }
 /// Whether a call needs nothing that a plain instance is compiled without.
 [[nodiscard]] inline bool is_plain(const SimtConfig& i, const AttentionConfig& c) {

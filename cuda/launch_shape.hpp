@@ -87,16 +87,17 @@ inline constexpr std::int32_t kMostFound = 512;
   const core::EvenCut cut = core::EvenCut::of(units, workers);
   const double all = static_cast<double>(simt::most_warps(shape_of(variant), d.compute_capability)) * d.multiprocessors;
   const double used = static_cast<double>(units) * cut.parts * launch.warps / cut.rounds / all;
-  return used - 0.03 * (cut.rounds - 1) - (cut.parts > 1 ? 0.02 : 0.0);
+  return used - 0.03 * (cut.rounds - 1) - (cut.parts > 1 ? 0.02 + 0.0025 * cut.parts : 0.0);  // docs/cuda.md, "One item a block"
 }
 
-/// The launch of a plan whose cut may be even: at least two blocks of a multiprocessor, so that one opens an item while another computes.
+/// The launch of a plan whose cut may be even: at least two blocks of a multiprocessor, so that one opens an item while another computes;
+/// or one, for a single sequence, which has an item a block whatever its length.
 [[nodiscard]] inline Launch even_launch(int variant, const AttentionConfig& c, const LaunchDevice& d) {
   constexpr double kWorth = 0.85;  // of the warps: below that a line is expected to be faster, and has blocks as it was measured with
   const int most = simt::most_warps(shape_of(variant), d.compute_capability);
   Launch best = launch_of(variant, c, d.shared_bytes);
   double use = kWorth;
-  for (int warps = most / 2; warps > 1; --warps) {
+  for (int warps = c.max_batch == 1 ? most : most / 2; warps > 1; --warps) {
     if (most % warps != 0) continue;
     const Launch launch{warps, shared_layout_of(variant, c, warps)};
     if (launch.layout.bytes > d.shared_bytes) continue;

@@ -53,6 +53,8 @@ __global__ void __launch_bounds__(kThreads, 3) merge_balanced(const __grid_const
     __syncthreads();
   }
   const core::MergeNote note = finds ? found : load_note(args.list.partition.notes + worker);
+  // One block waits though it has nothing to merge: the call is not done before its attention is.
+  if (note.count <= 1 && blockIdx.x + blockIdx.y != 0) return;
   const core::RowMap rows(args.params, {note.seq, note.block, note.kv_head, {0, 0}, -1});
   wait_for_previous();
   if (note.count > 1) {

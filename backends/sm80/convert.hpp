@@ -132,9 +132,52 @@ FP4PA_FN std::uint32_t byte_of(std::uint32_t word, int index) {
 #endif
 }
 
+/// a * b + c. As an instruction: a compiler that knows a's mask would shift and mask once more.
+FP4PA_FN std::uint32_t multiply_add(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t out;
+  asm("mad.lo.u32 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
+  return out;
+#else
+  return a * b + c;
+#endif
+}
+
+/// Bytes 0, 2, 1 and 3 of a word.
+FP4PA_FN std::uint32_t exchange_middle_bytes(std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, 0x3120);
+#else
+  return (word & 0xff0000ffu) | ((word & 0xff00u) << 8) | ((word >> 8) & 0xff00u);
+#endif
+}
+
+/// A half of a word in both halves.
+FP4PA_FN std::uint32_t twice_low(std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, 0x1010);
+#else
+  return (word & 0xffffu) | (word << 16);
+#endif
+}
+FP4PA_FN std::uint32_t twice_high(std::uint32_t word) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(word, 0, 0x3232);
+#else
+  return (word >> 16) | (word & 0xffff0000u);
+#endif
+}
+
 /// Byte `index` of a word as an E8M0 scale. 2^-127 (code 0) becomes as good as 0; 0xFF becomes NaN by the stray last bit,
 /// which changes every other value by less than f32 can tell from rounding.
 FP4PA_FN float e8m0_to_f32(std::uint32_t word, int index) {
+#if defined(__CUDA_ARCH__)
+  if (index < 3) {
+    std::uint32_t out;
+    asm("lop3.b32 %0, %1, 0x7f800000, %2, 0xea;" : "=r"(out) : "r"(word << (23 - 8 * index)), "r"(1u));
+    return std::bit_cast<float>(out);
+  }
+#endif
   return std::bit_cast<float>(byte_of(word, index) * 0x00800000u + 1u);
 }
 

@@ -35,7 +35,10 @@ class WarpExec {
         warp_(__shfl_sync(kAll, static_cast<int>(threadIdx.x / kLanes), 0)) {}
 
   [[nodiscard]] __device__ __forceinline__ int warp() const { return warp_; }
-  [[nodiscard]] __device__ __forceinline__ int num_warps() const { return static_cast<int>(blockDim.x / kLanes); }
+  [[nodiscard]] __device__ __forceinline__ int num_warps() const {
+    __builtin_assume(blockDim.x % kLanes == 0);
+    return static_cast<int>(blockDim.x / kLanes);
+  }
 
   template <class F>
   __device__ __forceinline__ void each_lane(F&& f) const {
@@ -95,6 +98,10 @@ class WarpExec {
   [[nodiscard]] __device__ __forceinline__ static T* opaque(T* x) {
     const auto lane = static_cast<int>(threadIdx.x % kLanes);
     return reinterpret_cast<T*>(__shfl_sync(kAll, reinterpret_cast<unsigned long long>(x), lane));
+  }
+
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t opaque(std::uint32_t x) {
+    return __shfl_sync(kAll, x, static_cast<int>(threadIdx.x % kLanes));
   }
 
   /// x, of which the compiler has computed nothing before: what depends on it is not kept in registers from there to here.

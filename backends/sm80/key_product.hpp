@@ -68,6 +68,16 @@ struct QueryPlace {
          static_cast<std::uint32_t>((chunk & ~7) * core::kChunkBytes);
 }
 
+/// Offset of chunk `chunk` of key `lane` of a strip of a stream's tile, whose codes are at `codes` and have `chunks` chunks.
+template <class Stream, class Lane>
+[[nodiscard]] FP4PA_FN std::uint32_t chunk_of_key(const Stream& stream, Lane lane, std::uint32_t codes, int strip, int chunks, int chunk) {
+  if constexpr (Stream::kKeepsChunks) {
+    return codes + static_cast<std::uint32_t>(strip * 32 * chunks * core::kChunkBytes) + stream.chunk_of_lane(lane, chunk);
+  } else {
+    return chunk_offset(row_offset(codes, strip * 32 + lane.id, chunks), chunk);
+  }
+}
+
 /// Words of one chunk to operand pairs; `pairs` is what 32 dims of a row (or a column) become.
 template <KvKind kKind>
 FP4PA_FN void decode_word(std::uint32_t word, int chunk, bool transposed, std::uint32_t (&pairs)[4]) {
@@ -75,10 +85,10 @@ FP4PA_FN void decode_word(std::uint32_t word, int chunk, bool transposed, std::u
     e2m1_to_f16(word, pairs);
   } else if constexpr (core::is_e4m3(kKind)) {
     // Transposed, the halves are two tokens and their bytes two dims.
-    const std::uint32_t low = transposed ? (word & 0xffu) | ((word >> 8) & 0xff00u) : word & 0xffffu;
-    const std::uint32_t high = transposed ? ((word >> 8) & 0xffu) | ((word >> 16) & 0xff00u) : word >> 16;
-    pairs[2 * chunk] = e4m3_to_f16(low);
-    pairs[2 * chunk + 1] = e4m3_to_f16(high);
+    std::uint32_t two[2];
+    e4m3_to_f16(transposed ? exchange_middle_bytes(word) : word, two);
+    pairs[2 * chunk] = two[0];
+    pairs[2 * chunk + 1] = two[1];
   } else {
     pairs[chunk] = word;
   }
@@ -117,9 +127,11 @@ struct KeyProduct {
     }
   }
 
-  /// Scales of the keys a lane holds in A, row g of octets 0 to 3, for two blocks of dims; see scale_form.hpp.
+  /// Blocks of dims whose scales are loaded at once.
+  static constexpr int kLoaded = kConfig.exact_head_dim && kBlocks % 4 == 0 && scales_blocks(kConfig.k[0]) ? 4 : 2;
+  /// Scales of the keys a lane holds in A, row g of octets 0 to 3, for so many blocks; see scale_form.hpp.
   struct Scales {
-    std::uint32_t of[4][2];
+    std::uint32_t of[4][kLoaded];
   };
 
   template <KvKind kKind, class Stream>
@@ -131,9 +143,13 @@ struct KeyProduct {
       for (int o = 0; o < 4; ++o) {
         const int key = strip * 32 + 8 * o + lane.id / 4;
         const std::uint32_t at = stream.tile_offset() + layout.k_scales + key * layout.k_scale_pitch + 4 * (half + block);
-        const auto two = exec.template load_shared<std::uint64_t>(lane, at);
-        scales[lane].of[o][0] = static_cast<std::uint32_t>(two);
-        scales[lane].of[o][1] = static_cast<std::uint32_t>(two >> 32);
+        if constexpr (kLoaded == 4) {
+          exec.load_shared_16(lane, at, scales[lane].of[o]);
+        } else {
+          const auto two = exec.template load_shared<std::uint64_t>(lane, at);
+          scales[lane].of[o][0] = static_cast<std::uint32_t>(two);
+          scales[lane].of[o][1] = static_cast<std::uint32_t>(two >> 32);
+        }
       }
     });
   }
@@ -147,11 +163,9 @@ struct KeyProduct {
     const core::TileLayout layout = stream.layout();
     const std::uint32_t tile = stream.tile_offset();
 
-    PerLane<std::uint32_t> row;
     PerLane<Scales> scales;
     if constexpr (kKind == KvKind::kPerToken) load_scales<kKind>(exec, stream, strip, 0, scales);
     exec.each_lane([&](Lane lane) {
-      row[lane] = row_offset(tile, strip * 32 + lane.id, layout.k_chunks);
       FP4PA_UNROLL
       for (int m = 0; m < 2; ++m) {
         FP4PA_UNROLL
@@ -169,7 +183,7 @@ struct KeyProduct {
     for (int first = 0; first < kBlocks; first += kSides) {
       if (!kConfig.exact_head_dim && first * core::kDimBlock >= stream.head_dim()) break;
       if constexpr (scales_blocks(kKind) || kKind == KvKind::kNvfp4) {
-        if (first % 2 == 0) load_scales<kKind>(exec, stream, strip, first, scales);
+        if (first % kLoaded == 0) load_scales<kKind>(exec, stream, strip, first, scales);
       }
       PerLane<std::uint32_t[4][4]> pairs[kSides];  // [octet][pair]
       FP4PA_UNROLL
@@ -177,8 +191,9 @@ struct KeyProduct {
         FP4PA_UNROLL
         for (int chunk = 0; chunk < kChunks; ++chunk) {
           PerLane<std::uint32_t[4]> words;
-          exec.template load_matrix<false>([&](Lane lane) { return chunk_offset(row[lane], (first + side) * kChunks + chunk); },
-                                           [&](Lane lane) -> auto& { return words[lane]; });
+          exec.template load_matrix<false>(
+              [&](Lane lane) { return chunk_of_key(stream, lane, tile, strip, layout.k_chunks, (first + side) * kChunks + chunk); },
+              [&](Lane lane) -> auto& { return words[lane]; });
           exec.each_lane([&](Lane lane) {
             FP4PA_UNROLL
             for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, false, pairs[side][lane][o]);
@@ -191,7 +206,7 @@ struct KeyProduct {
       if constexpr (scales_blocks(kKind)) {
         exec.each_lane([&](Lane lane) {
           for_each_sum([&](int side, int m, int nt, int v) {
-            const float s = std::bit_cast<float>(scales[lane].of[2 * m + v / 2][(first + side) % 2]);
+            const float s = std::bit_cast<float>(scales[lane].of[2 * m + v / 2][(first + side) % kLoaded]);
             float& sum = scores[lane][2 * strip + m][nt][v];
             sum = ::fmaf(s, part[lane][side][m][nt][v], sum);
           });
@@ -201,9 +216,10 @@ struct KeyProduct {
     if constexpr (!scales_blocks(kKind)) {
       exec.each_lane([&](Lane lane) {
         for_each_sum([&](int side, int m, int nt, int v) {
-          scores[lane][2 * strip + m][nt][v] += part[lane][side][m][nt][v];
+          float& sum = scores[lane][2 * strip + m][nt][v];
+          sum = side == 0 ? part[lane][0][m][nt][v] : sum + part[lane][side][m][nt][v];
           if (kKind == KvKind::kPerToken && side + 1 == kSides) {
-            scores[lane][2 * strip + m][nt][v] *= std::bit_cast<float>(scales[lane].of[2 * m + v / 2][0]);
+            sum *= std::bit_cast<float>(scales[lane].of[2 * m + v / 2][0]);
           }
         });
       });

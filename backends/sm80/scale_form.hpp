@@ -64,13 +64,9 @@ struct OperandScales {
     for (int w = 0; w < kWords; ++w) {
       if (4 * w >= count(k, head_dim)) continue;
       if (k == KvKind::kNvfp4) {
-        std::uint32_t factor[4];
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; i += 2) {
-          const std::uint32_t two = multiply_f16(e4m3_to_f16((words[w] >> (8 * i)) & 0x7f7fu), kNvfp4ScaleUnit);
-          factor[i] = (two & 0xffffu) | (two << 16);
-          factor[i + 1] = (two >> 16) | (two & 0xffff0000u);
-        }
+        std::uint32_t two[2];
+        e4m3_factors(words[w], two);
+        const std::uint32_t factor[4] = {twice_low(two[0]), twice_high(two[0]), twice_low(two[1]), twice_high(two[1])};
         // Groups 4w to 4w + 3: blocks 2w and 2w + 1, first and second half.
         FP4PA_UNROLL
         for (int half = 0; half < 2; ++half) {
@@ -90,23 +86,37 @@ struct OperandScales {
   template <class E, class Lane, int kWords>
   FP4PA_FN static void store_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t at, int key,
                                    const std::uint32_t (&words)[kWords]) {
+    if (k != KvKind::kNvfp4) store_words(exec, lane, k, head_dim, at, key, words);
+    form_value(exec, lane, k, head_dim, at + value_place(k, head_dim, key), words);
+  }
+  /// Stores the words of V's E8M0 scales as they are.
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void store_words(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t at, int key,
+                                   const std::uint32_t (&words)[kWords]) {
+    FP4PA_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      if (4 * w >= count(k, head_dim)) continue;
+      exec.template store_shared<std::uint32_t>(lane, at + raw_offset(k, head_dim, key) + 4 * w, words[w]);
+    }
+  }
+  /// Offset of the first of a key's scales in operand form; those that follow are 64 bytes apart.
+  [[nodiscard]] FP4PA_FN static constexpr std::uint32_t value_place(KvKind k, int head_dim, int key) {
+    return static_cast<std::uint32_t>(value_offset(k, head_dim, key / 32, 0, key % 8 / 2) + key / 8 % 4 * 4 + key % 2 * 2);
+  }
+  /// Stores the scales of a key of V from `to` on, where their words lie in the tile already.
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void form_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to, const std::uint32_t (&words)[kWords]) {
     const int scales = count(k, head_dim);
-    const std::uint32_t to = at + value_offset(k, head_dim, key / 32, 0, key % 8 / 2) + key / 8 % 4 * 4 + key % 2 * 2;
     FP4PA_UNROLL
     for (int w = 0; w < kWords; ++w) {
       if (4 * w >= scales) continue;
-      if (k != KvKind::kNvfp4) {
-        exec.template store_shared<std::uint32_t>(lane, at + raw_offset(k, head_dim, key) + 4 * w, words[w]);
-      }
+      std::uint32_t factors[2];
+      if (k == KvKind::kNvfp4) e4m3_factors(words[w], factors);
       FP4PA_UNROLL
       for (int i = 0; i < 4; i += 2) {
         if (4 * w + i >= scales) continue;
-        std::uint32_t low = byte_of(words[w], i);
-        std::uint32_t high = byte_of(words[w], i + 1);
-        if (k == KvKind::kNvfp4) {
-          low = multiply_f16(e4m3_to_f16((words[w] >> (8 * i)) & 0x7f7fu), kNvfp4ScaleUnit);
-          high = low >> 16;
-        }
+        const std::uint32_t low = k == KvKind::kNvfp4 ? factors[i / 2] : byte_of(words[w], i);
+        const std::uint32_t high = k == KvKind::kNvfp4 ? factors[i / 2] >> 16 : byte_of(words[w], i + 1);
         exec.template store_shared<std::uint16_t>(lane, to + (4 * w + i) * 64, static_cast<std::uint16_t>(low));
         if (4 * w + i + 1 < scales) {
           exec.template store_shared<std::uint16_t>(lane, to + (4 * w + i + 1) * 64, static_cast<std::uint16_t>(high));
@@ -116,9 +126,32 @@ struct OperandScales {
   }
 
  private:
+  /// Four E4M3 scales as operands are multiplied by them, two a word.
+  FP4PA_FN static void e4m3_factors(std::uint32_t word, std::uint32_t (&two)[2]) {
+    e4m3_to_f16(word & 0x7f7f7f7fu, two);
+    two[0] = multiply_f16(two[0], kNvfp4ScaleUnit);
+    two[1] = multiply_f16(two[1], kNvfp4ScaleUnit);
+  }
   template <class E, class Lane>
   FP4PA_FN static void store_pair(E& exec, Lane lane, std::uint32_t to, std::uint32_t low, std::uint32_t high) {
     exec.template store_shared<std::uint64_t>(lane, to, std::uint64_t{low} | std::uint64_t{high} << 32);
+  }
+};
+
+/// The same where V's E8M0 scales stay words until the product makes factors of P of them (scale_window.hpp), in the place of the bytes.
+struct ProductScales : OperandScales {
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void store_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t at, int key,
+                                   const std::uint32_t (&words)[kWords]) {
+    if (k == KvKind::kNvfp4) {
+      OperandScales::store_value(exec, lane, k, head_dim, at, key, words);
+    } else {
+      store_words(exec, lane, k, head_dim, at, key, words);
+    }
+  }
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void form_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to, const std::uint32_t (&words)[kWords]) {
+    if (k == KvKind::kNvfp4) OperandScales::form_value(exec, lane, k, head_dim, to, words);
   }
 };
 

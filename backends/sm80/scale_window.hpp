@@ -24,6 +24,14 @@ inline constexpr float kHeadroomLog2 = 3.0f;
 /// What values decoded to f16 are multiplied by, as a power of two.
 [[nodiscard]] FP4PA_FN constexpr int decoded_f16_log2(KvKind kind) { return core::is_fp4(kind) ? kE2m1F16Log2 : 0; }
 
+/// The window of an output's unit, in halves of 16 bits: a byte's difference to an end of it is below zero, which shows in the half's sign,
+/// where it is outside; a borrow comes only from such a half. And what makes a factor of a byte.
+struct WindowNote {
+  std::uint32_t high;
+  std::uint32_t low;
+  std::uint32_t bias;
+};
+
 template <class Shim>
 struct ScaleWindow {
   static constexpr core::SimtConfig kConfig = Shim::kConfig;
@@ -41,28 +49,49 @@ struct ScaleWindow {
     return unit_log2 + kUnitOfTop<kKind>;
   }
 
-  /// Whether the output's unit is made for all scales of the tile.
+  template <KvKind kKind>
+  [[nodiscard]] FP4PA_FN static WindowNote note_of(float unit, int unit_log2) {
+    constexpr std::uint32_t kBoth = 0x00010001u;
+    const int top = top_of<kKind>(unit_log2);
+    const bool no_window = unit != 1.0f || top >= 255;
+    // More than any byte, and less.
+    if (no_window) return {0, 0x7fff * kBoth, 0};
+    return {static_cast<std::uint32_t>(top) * kBoth, static_cast<std::uint32_t>(top - kWindow) * kBoth,
+            static_cast<std::uint32_t>(15 - top) * (kBoth << 10)};
+  }
+
+  /// Makes factors of P of the tile's scales; false: the output's unit is not made for all of them, and move() comes next. A pair of
+  /// bytes becomes a pair of factors in one operation: shifted to the place of f16's exponent, and moved to its bias and the output's
+  /// unit by a sum.
   template <KvKind kKind, class Stream, class Output>
-  [[nodiscard]] FP4PA_FN static bool holds(E& exec, const Stream& stream, const Output& output) {
-    const int top = top_of<kKind>(output.unit_log2);
-    // Halves of 16 bits: a difference below zero shows in the half's sign. A borrow comes only from such a half.
-    const std::uint32_t high = static_cast<std::uint32_t>(top) * 0x00010001u;
-    const std::uint32_t low = static_cast<std::uint32_t>(top - kWindow) * 0x00010001u;
-    const bool outside = exec.any([&](Lane lane) {
-      std::uint32_t signs = 0;
-      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
+  [[nodiscard]] FP4PA_FN static bool form(E& exec, const Stream& stream, const Output& output) {
+    WindowNote note;
+    if constexpr (requires { output.note.high; }) {
+      note = output.note;
+    } else {
+      note = note_of<kKind>(output.unit, output.unit_log2);
+    }
+    const auto [high, low, bias] = note;
+    PerLane<std::uint32_t> signs;
+    exec.each_lane([&](Lane lane) {
+      signs[lane] = 0;
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int key, int first, int bytes) {
         const std::uint32_t even = word & 0x00ff00ffu;
         const std::uint32_t odd = (word >> 8) & 0x00ff00ffu;
         // Bytes that are no scales count for nothing.
-        signs |= ((high - even) | (even - low)) & (bytes >= 3 ? 0xffffffffu : 0xffffu);
-        signs |= ((high - odd) | (odd - low)) & (bytes >= 4 ? 0xffffffffu : bytes >= 2 ? 0xffffu : 0u);
+        signs[lane] |= ((high - even) | (even - low)) & (bytes >= 3 ? 0xffffffffu : 0xffffu);
+        signs[lane] |= ((high - odd) | (odd - low)) & (bytes >= 4 ? 0xffffffffu : bytes >= 2 ? 0xffffu : 0u);
+        const std::uint32_t factors[2] = {multiply_add(even, 1024u, bias), multiply_add(odd, 1024u, bias)};
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (i < bytes) store_factor<kKind>(exec, lane, stream, key, first + i, factors[i % 2] >> (i / 2 * 16));
+        }
       });
-      return (signs & 0x80008000u) != 0;
     });
-    return !outside && output.unit == 1.0f && top < 255;
+    return !exec.any([&](Lane lane) { return (signs[lane] & 0x80008000u) != 0; });
   }
 
-  /// Moves the window to the tile's largest scales where they are outside of it, and takes the others out of the tile.
+  /// Moves the window to the tile's largest scales where they are outside of it, and gives the others factors of 0.
   template <KvKind kKind, class Backend, class Stream>
   FP4PA_FN static void move(E& exec, const Backend& backend, const Stream& stream, typename Backend::Output& output) {
     PerLane<std::uint32_t> mine;
@@ -87,21 +116,17 @@ struct ScaleWindow {
       }
     }
     const int top = top_of<kKind>(output.unit_log2);
-    stream.team_barrier();
     exec.each_lane([&](Lane lane) {
       each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int key, int first, int bytes) {
         FP4PA_UNROLL
         for (int i = 0; i < 4; ++i) {
           if (i >= bytes) continue;
           const int byte = static_cast<int>(byte_of(word, i));
-          const int at = OperandScales::value_offset(kKind, stream.head_dim(), key / 32, first + i, key % 8 / 2) +
-                         key / 8 % 4 * 4 + key % 2 * 2;
-          exec.template store_shared<std::uint16_t>(lane, stream.tile_offset() + stream.layout().v_scales + at,
-                                                    static_cast<std::uint16_t>(is_inside(byte, top) ? byte : top - kWindow - 1));
+          const int factor = is_inside(byte, top) ? (15 - top + byte) * 1024 : 0;
+          store_factor<kKind>(exec, lane, stream, key, first + i, static_cast<std::uint32_t>(factor));
         }
       });
     });
-    stream.team_barrier();
   }
 
   /// What the window leaves out, NaN included. P goes through the warp's scratch, key by key.
@@ -187,6 +212,14 @@ struct ScaleWindow {
   template <KvKind kKind>
   static constexpr int kUnitOfTop = 127 + kProbabilityLog2 + decoded_f16_log2(kKind);
   [[nodiscard]] FP4PA_FN static bool is_inside(int byte, int top) { return byte <= top && byte >= top - kWindow && byte != 0; }
+
+  /// By the lane whose key it is.
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static void store_factor(E& exec, Lane lane, const Stream& stream, int key, int index, std::uint32_t factor) {
+    const auto at = stream.layout().v_scales + 64 * index;
+    exec.template store_shared<std::uint16_t>(
+        lane, stream.tile_offset() + stream.value_place(lane, key) + static_cast<std::uint32_t>(at), static_cast<std::uint16_t>(factor));
+  }
 
   /// Calls f(word, key, index of its first scale, scales in it) for the scale words of the keys that are this lane's.
   template <KvKind kKind, class Stream, class F>

@@ -13,8 +13,19 @@
 
 namespace fp4pa::sm80 {
 
+/// What shims of instances with one format of V whose scales P is multiplied by note of an output's unit.
+template <core::SimtConfig kShape, class Shim, bool kNotes = kShape.plain && scales_probability(kShape.v[0])>
+struct NotesOfUnit {};
+template <core::SimtConfig kShape, class Shim>
+struct NotesOfUnit<kShape, Shim, true> {
+  using UnitNote = WindowNote;
+  [[nodiscard]] FP4PA_FN static UnitNote note_of(float unit, int unit_log2) {
+    return ScaleWindow<Shim>::template note_of<kShape.v[0]>(unit, unit_log2);
+  }
+};
+
 template <core::SimtConfig kShape, class Executor>
-struct Shim {
+struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
   static constexpr core::SimtConfig kConfig = kShape;
   using Exec = Executor;
   using Lane = typename Exec::Lane;
@@ -28,7 +39,7 @@ struct Shim {
   /// The query stays in shared memory and is read block by block: keys need the registers themselves.
   struct QueryRegisters {};
 
-  using ScaleForm = OperandScales;
+  using ScaleForm = ProductScales;
   static constexpr int kProbabilityLog2 = sm80::kProbabilityLog2;
   static constexpr float kHeadroomLog2 = sm80::kHeadroomLog2;
 

@@ -46,24 +46,25 @@ struct ValueProduct {
   FP4PA_FN static void multiply(E& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                 typename Backend::Output& output) {
     if constexpr (scales_probability(kKind)) {
-      if (!Window::template holds<kKind>(exec, stream, output)) {
+      if (!Window::template form<kKind>(exec, stream, output)) {
         backend.adopt_order(output, core::per_halfword(kKind));
         Window::template move<kKind>(exec, backend, stream, output);
         Window::template add_outside<kKind>(exec, backend, stream, p, output);
       }
+      stream.team_barrier();
     } else {
       backend.set_unit(output, unit<kKind>(stream), kUnitLog2<kKind>);
     }
     backend.adopt_order(output, core::per_halfword(kKind));
-    multiply_strips<kKind>(exec, stream, p, output);
+    multiply_strips<kKind>(exec, stream, p, output.value);
   }
 
  private:
-  template <KvKind kKind, class Stream, class Scores, class Output>
-  FP4PA_FN static void multiply_strips(E& exec, const Stream& stream, const Scores& p, Output& output) {
+  template <KvKind kKind, class Stream, class Scores, class Values>
+  FP4PA_FN static void multiply_strips(E& exec, const Stream& stream, const Scores& p, Values& output) {
     FP4PA_UNROLL
     for (int strip = 0; strip < kStrips; ++strip) {
-      multiply_strip<kKind>(exec, stream, strip, p, output.unit_log2, output.value);
+      multiply_strip<kKind>(exec, stream, strip, p, output);
     }
   }
 
@@ -86,7 +87,7 @@ struct ValueProduct {
   }
 
   template <KvKind kKind, class Stream, class Scores, class Values>
-  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, int unit_log2, Values& output) {
+  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, Values& output) {
     constexpr bool kBf16 = kKind == KvKind::kBf16;
     using Element = std::conditional_t<kBf16, core::BF16, core::F16>;
     constexpr int kChunks = 4 / core::per_halfword(kKind);
@@ -94,9 +95,7 @@ struct ValueProduct {
     const std::uint32_t tile = stream.tile_offset() + layout.v_codes;
 
     PerLane<std::uint32_t[4][kRowTiles]> weight;  // [octet]: P of tokens 2t, 2t+1 of query g
-    PerLane<std::uint32_t> row;
     exec.each_lane([&](Lane lane) {
-      row[lane] = row_offset(tile, strip * 32 + lane.id, layout.v_chunks);
       FP4PA_UNROLL
       for (int o = 0; o < 4; ++o) {
         FP4PA_UNROLL
@@ -115,7 +114,7 @@ struct ValueProduct {
         exec.transpose([&](Lane lane) -> auto& { return weight[lane][o][nt]; });
       }
     }
-    if constexpr (kKind == KvKind::kPerToken) scale_weights<kKind>(exec, stream, strip, 0, unit_log2, weight, weight);
+    if constexpr (kKind == KvKind::kPerToken) scale_weights<kKind>(exec, stream, strip, 0, weight, weight);
 
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
@@ -124,8 +123,9 @@ struct ValueProduct {
       FP4PA_UNROLL
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         PerLane<std::uint32_t[4]> words;
-        exec.template load_matrix<true>([&](Lane lane) { return chunk_offset(row[lane], block * kChunks + chunk); },
-                                        [&](Lane lane) -> auto& { return words[lane]; });
+        exec.template load_matrix<true>(
+            [&](Lane lane) { return chunk_of_key(stream, lane, tile, strip, layout.v_chunks, block * kChunks + chunk); },
+            [&](Lane lane) -> auto& { return words[lane]; });
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
           for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, true, pairs[lane][o]);
@@ -135,7 +135,7 @@ struct ValueProduct {
 
       PerLane<std::uint32_t[4][kRowTiles]> scaled;
       if constexpr (scales_blocks(kKind)) {
-        scale_weights<kKind>(exec, stream, strip, block, unit_log2, weight, scaled);
+        scale_weights<kKind>(exec, stream, strip, block, weight, scaled);
       } else {
         scaled = weight;
       }
@@ -194,12 +194,9 @@ struct ValueProduct {
     }
   }
 
-  /// Probabilities times the E8M0 scales of one block of dims. A pair of bytes becomes a pair of numbers in one operation: they
-  /// are shifted to the place of the exponent, and moved to f16's bias and the output's unit by a sum.
+  /// Probabilities times the factors that the scales of one block of dims have become, see scale_window.hpp.
   template <KvKind kKind, class Stream, class Weights>
-  FP4PA_FN static void scale_weights(E& exec, const Stream& stream, int strip, int block, int unit_log2, const Weights& weight,
-                                     Weights& scaled) {
-    const std::uint32_t bias = static_cast<std::uint32_t>(15 - Window::template top_of<kKind>(unit_log2)) * 0x04000400u;
+  FP4PA_FN static void scale_weights(E& exec, const Stream& stream, int strip, int block, const Weights& weight, Weights& scaled) {
     exec.each_lane([&](Lane lane) {
       std::uint32_t scales[4];
       load_scales<kKind>(exec, lane, stream, strip, block, scales);
@@ -207,7 +204,7 @@ struct ValueProduct {
       for (int o = 0; o < 4; ++o) {
         FP4PA_UNROLL
         for (int nt = 0; nt < kRowTiles; ++nt) {
-          scaled[lane][o][nt] = multiply_f16(weight[lane][o][nt], scales[o] * 1024u + bias);
+          scaled[lane][o][nt] = multiply_f16(weight[lane][o][nt], scales[o]);
         }
       }
     });

@@ -19,12 +19,22 @@ namespace fp4pa::core {
 /// The first tiles of a warp that copies scales and page ids.
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::copy_first_tiles() {
-  static_assert(kAllRuns && kStages * kRuns <= E::kLanes && kStages * kRuns * 4 <= kPageIdBytes);
+  exec_.each_lane([&](Lane lane) {
+    if constexpr (kKeepsChunks) {
+      FP4PA_UNROLL
+      for (int c = 0; c < kRunPitch; ++c) {
+        const int place = lane.id * kRunPitch + Shim::swizzle(lane.id, c, kRunPitch);
+        chunks_[lane].of[c] = kept<E>(static_cast<std::uint32_t>(place * kChunkBytes));
+      }
+    }
+    if constexpr (kVWords > 0) value_place_[lane] = kept<E>(ScaleForm::value_place(kVKind, kConfig.head_dim, lane.id));
+  });
+  static_assert(kAllRuns && kStages * kRuns <= E::kLanes && E::kLanes * 4 <= kPageIdBytes);
   exec_.each_lane([&](Lane lane) {
     if (lane.id >= kStages * kRuns) return;
-    const std::int32_t key = walk_.first + (index_ + lane.id / kRuns * step()) * kTileKeys + lane.id % kRuns * kRunKeys;
+    const std::int32_t key = begin_of(index_ + lane.id / kRuns * step()) + lane.id % kRuns * kRunKeys;
     const auto id = exec_.template load_global<std::int32_t>(page_id(key));
-    exec_.template store_shared<std::int32_t>(lane, page_id_offset(0, lane.id), id);
+    exec_.template store_shared<std::int32_t>(lane, page_id_offset(slot_offset(lane.id / kRuns), lane.id % kRuns), id);
   });
   team_barrier();
   FP4PA_NO_UNROLL
@@ -33,8 +43,20 @@ FP4PA_FN void KeyStreamOf<Shim, S>::copy_first_tiles() {
     if (empty(index)) {
       exec_.copy_commit();
     } else {
-      copy_tile<false>(index, s);
+      copy_tile<false>(index, slot_offset(s));
     }
+  }
+}
+
+/// Brings a tile to the current one's slot.
+template <class Shim, std::int32_t S>
+FP4PA_FN void KeyStreamOf<Shim, S>::refill(std::int32_t index) {
+  if (empty(index)) {
+    exec_.copy_commit();  // groups are counted by tile
+  } else if (is_full(index)) {
+    copy_tile<true>(index, slot_at_);
+  } else {
+    copy_tile<false>(index, slot_at_);
   }
 }
 
@@ -42,23 +64,27 @@ FP4PA_FN void KeyStreamOf<Shim, S>::copy_first_tiles() {
 /// @tparam kFull  as of stage_runs
 template <class Shim, std::int32_t S>
 template <bool kFull>
-FP4PA_FN void KeyStreamOf<Shim, S>::copy_tile(std::int32_t index, int slot) {
-  const std::int32_t begin = walk_.first + index * kTileKeys;
+FP4PA_FN void KeyStreamOf<Shim, S>::copy_tile(std::int32_t index, std::uint32_t slot) {
+  const std::int32_t begin = begin_of(index);
   PerLane<Pages> pages;
   exec_.each_lane([&](Lane lane) {
+    static_assert(kRuns % 2 == 0);
     FP4PA_UNROLL
-    for (int j = 0; j < kRuns; ++j) {
-      pages[lane].of_run[j] = exec_.template load_shared<std::int32_t>(lane, page_id_offset(slot, j));
+    for (int j = 0; j < kRuns; j += 2) {
+      const auto two = exec_.template load_shared<std::uint64_t>(lane, page_id_offset(slot, j));
+      pages[lane].of_run[j] = static_cast<std::int32_t>(two);
+      pages[lane].of_run[j + 1] = static_cast<std::int32_t>(two >> 32);
     }
   });
   team_barrier();  // nobody reads the slot any more
   PerLane<RunRows> rows;
   locate_runs(begin, pages, rows);
-  copy_scales<kFull>(begin, pages, slot_offset(slot));
+  copy_scales<kFull>(begin, pages, slot);
   copy_runs<kFull>(index, rows, slot);
+  // By every lane, a branch would take longer; those past the tile's are not read.
   exec_.each_lane([&](Lane lane) {
-    const std::int32_t key = begin + kStages * step() * kTileKeys + lane.id * kRunKeys;
-    if (lane.id < kRuns) exec_.copy_async_4(lane, page_id_offset(slot, lane.id), page_id(key), true);
+    const std::int32_t key = begin_of(index + kStages * step()) + lane.id * kRunKeys;
+    exec_.copy_async_4(lane, page_id_offset(slot, lane.id), page_id(key), true);
   });
   exec_.copy_commit();
 }
@@ -100,7 +126,21 @@ FP4PA_FN void KeyStreamOf<Shim, S>::form_scales(std::uint32_t slot) {
     }
   });
   team_barrier();
-  store_key_scales(scales, slot);
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_UNROLL
+    for (int i = 0; i < kOwned; ++i) {
+      const int row = i * kThreads + lane.id;
+      if constexpr (kKWords > 0) ScaleForm::store_key(exec_, lane, kKKind, head_dim(), slot + layout().k_scales, row, scales[lane].k[i]);
+      if constexpr (kVWords > 0) {
+        const std::uint32_t at = slot + static_cast<std::uint32_t>(layout().v_scales);
+        if constexpr (Shape::kVBytes == 2) {  // words without the neighbour's bytes
+          ScaleForm::store_value(exec_, lane, kVKind, head_dim(), at, row, scales[lane].v[i]);
+        } else {
+          ScaleForm::form_value(exec_, lane, kVKind, head_dim(), at + value_place(lane, row), scales[lane].v[i]);
+        }
+      }
+    }
+  });
 }
 
 }  // namespace fp4pa::core

@@ -27,6 +27,16 @@ template <class E>
   return steps<E>(steps<E>(from, static_cast<std::uint32_t>(page), page_stride), token, token_stride);
 }
 
+/// page * page_stride + token * token_stride, likewise.
+template <class E>
+[[nodiscard]] FP4PA_FN std::int64_t offset_to(std::int32_t page, std::int64_t page_stride, std::uint32_t token, std::int64_t token_stride) {
+  if constexpr (requires { E::add_product(nullptr, token, token); }) {
+    return reinterpret_cast<std::int64_t>(step_to<E>(nullptr, page, page_stride, token, token_stride));
+  } else {
+    return std::int64_t{page} * page_stride + std::int64_t{token} * token_stride;
+  }
+}
+
 /// Whether tiles can go that way, and what does not change from tile to tile.
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::prepare_runs() {
@@ -72,7 +82,7 @@ FP4PA_FN int KeyStreamOf<Shim, S>::run_key(Lane lane, int j) const {
 
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::look_up_runs(std::int32_t index, PerLane<Pages>& pages) {
-  const std::int32_t begin = walk_.first + index * kTileKeys;
+  const std::int32_t begin = begin_of(index);
   exec_.each_lane([&](Lane lane) {
     const auto page = [&](std::int32_t key) { return exec_.template load_global<std::int32_t>(page_id(key)); };
     FP4PA_UNROLL
@@ -104,11 +114,11 @@ FP4PA_FN void KeyStreamOf<Shim, S>::start_runs() {
   look_up_runs(index_ + kStages * step(), pages_);
   FP4PA_UNROLL
   for (int s = 0; s < kStages; ++s) {
-    const std::int32_t begin = walk_.first + (index_ + s * step()) * kTileKeys;
+    const std::int32_t begin = begin_of(index_ + s * step());
     PerLane<RunRows> rows;
     locate_runs(begin, pages[s], rows);
     load_scales<true>(begin, pages[s], scales[s]);
-    copy_runs<true>(index_ + s * step(), rows, s);
+    copy_runs<true>(index_ + s * step(), rows, slot_offset(s));
     exec_.copy_commit();
   }
   FP4PA_UNROLL
@@ -120,13 +130,13 @@ FP4PA_FN void KeyStreamOf<Shim, S>::start_runs() {
 template <class Shim, std::int32_t S>
 template <bool kFull>
 FP4PA_FN void KeyStreamOf<Shim, S>::stage_runs(std::int32_t index, int slot) {
-  const std::int32_t begin = walk_.first + index * kTileKeys;
+  const std::int32_t begin = begin_of(index);
   PerLane<RunRows> rows;
   locate_runs(begin, pages_, rows);
   load_scales<kFull>(begin, pages_, scales_);
   look_up_runs(index + step(), pages_);
   if constexpr (kAhead == 0) team_barrier();  // else the products had one after the last of them read the slot
-  copy_runs<kFull>(index, rows, slot);
+  copy_runs<kFull>(index, rows, slot_offset(slot));
   exec_.copy_commit();
 }
 
@@ -139,6 +149,12 @@ FP4PA_FN void KeyStreamOf<Shim, S>::locate_runs(std::int32_t begin, const PerLan
     FP4PA_UNROLL
     for (int j = 0; j < kRuns; ++j) {
       const std::uint32_t token = static_cast<std::uint32_t>(begin + run_key(lane, j)) & mask;
+      if constexpr (kOnlyRuns) {  // K and V lie alike
+        const std::int64_t offset = offset_to<E>(p.of_run[j], segment_.k.page_stride, token, segment_.k.token_stride);
+        rows[lane].of[j][0] = run_[lane].k + offset;
+        rows[lane].of[j][1] = run_[lane].v + offset;
+        continue;
+      }
       rows[lane].of[j][0] = step_to<E>(run_[lane].k, p.of_run[j], segment_.k.page_stride, token, segment_.k.token_stride);
       rows[lane].of[j][1] = step_to<E>(run_[lane].v, p.of_run[j], segment_.v.page_stride, token, segment_.v.token_stride);
     }
@@ -168,6 +184,12 @@ FP4PA_FN void KeyStreamOf<Shim, S>::each_scale_row(std::int32_t begin, const Per
       if (kOwned * kThreads > kTileKeys && row >= kTileKeys) continue;
       const std::uint32_t token = static_cast<std::uint32_t>(begin + row) & mask;
       const std::int32_t page = page_of_row(p, row, i);
+      if constexpr (kOnlyRuns && kKKind == kVKind && kKWords > 0) {
+        const std::int64_t offset = offset_to<E>(page, segment_.k.scale_page_stride, token, segment_.k.scale_token_stride);
+        f(lane, std::integral_constant<int, 0>(), i, row, run_[lane].k_scales + offset);
+        f(lane, std::integral_constant<int, 1>(), i, row, run_[lane].v_scales + offset);
+        continue;
+      }
       if constexpr (kKWords > 0) {
         f(lane, std::integral_constant<int, 0>(), i, row,
           step_to<E>(run_[lane].k_scales, page, segment_.k.scale_page_stride, token, segment_.k.scale_token_stride));
@@ -199,13 +221,13 @@ FP4PA_FN void KeyStreamOf<Shim, S>::load_scales(std::int32_t begin, const PerLan
 
 template <class Shim, std::int32_t S>
 template <bool kFull>
-FP4PA_FN void KeyStreamOf<Shim, S>::copy_runs(std::int32_t index, const PerLane<RunRows>& rows, int slot) {
+FP4PA_FN void KeyStreamOf<Shim, S>::copy_runs(std::int32_t index, const PerLane<RunRows>& rows, std::uint32_t slot) {
   exec_.each_lane([&](Lane lane) {
-    const std::int32_t first_key = walk_.first + index * kTileKeys + thread(lane) / kRunPitch;
-    const std::uint32_t to = slot_offset(slot) + thread(lane) * kChunkBytes;
+    const std::int32_t first_key = begin_of(index) + thread(lane) / kRunPitch;
+    const std::uint32_t to = slot + thread(lane) * kChunkBytes;
     FP4PA_UNROLL
     for (int which = 0; which < 2; ++which) {
-      auto token_stride = static_cast<std::uint32_t>(which == 0 ? segment_.k.token_stride : segment_.v.token_stride);
+      auto token_stride = static_cast<std::uint32_t>(which == 0 || kOnlyRuns ? segment_.k.token_stride : segment_.v.token_stride);
       int own = thread(lane);
       if constexpr (kRunRows == 1) {  // else its multiples, and where a row is swizzled to, are kept from tile to tile
         token_stride = static_cast<std::uint32_t>(anew<E>(static_cast<int>(token_stride)));

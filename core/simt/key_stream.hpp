@@ -60,14 +60,17 @@ class KeyStreamOf : StreamShape<Shim, S> {
         walk_(TileWalk::make(range, kTileKeys, segment.page_size, along_tokens(v_kind()), Shim::kTokenAlignment)),
         stages_(stages),
         addresses_(addresses),
-        index_(kBlockTeam ? 0 : exec.warp()),
-        v_global_(segment.v.global(item.kv_head)) {
+        index_(0),
+        v_global_(segment.v.global(item.kv_head)),
+        slot_at_(stages) {
     const int k_bytes = key_scale_bytes(k_kind(), this->head_dim());
     const int v_bytes = along_tokens(v_kind()) ? this->head_dim() : key_scale_bytes(v_kind(), this->head_dim());
     k_words_ = scales_are_words(segment.k, k_bytes);
     v_words_ = scales_are_words(segment.v, v_bytes);
     if constexpr (kOnlyRuns) walk_.first = walk_.first / kRunKeys * kRunKeys;
+    index_ = first_index();
     if constexpr (kCopiesAll) {
+      stages_ = kept<E>(stages_);
       prepare_runs();
       copy_first_tiles();
       return;
@@ -88,7 +91,7 @@ class KeyStreamOf : StreamShape<Shim, S> {
   }
 
   [[nodiscard]] FP4PA_FN bool done() const { return empty(index_); }
-  [[nodiscard]] FP4PA_FN KeyRange keys() const { return walk_.tile(index_); }
+  [[nodiscard]] FP4PA_FN KeyRange keys() const { return tile(index_); }
 
   FP4PA_FN void wait() {
     exec_.template copy_wait<kStages - 1 - kAhead>();
@@ -99,6 +102,11 @@ class KeyStreamOf : StreamShape<Shim, S> {
     }
   }
   FP4PA_FN void release() {
+    if constexpr (kCopiesAll) {
+      refill(index_ + kStages * step());
+      step_on();
+      return;
+    }
     // Whoever is late may still be reading the slot: the barrier in stage() comes before the copies.
     stage(index_ + kStages * step(), slot(), true);
     step_on();
@@ -114,7 +122,7 @@ class KeyStreamOf : StreamShape<Shim, S> {
   }
 
   // What the products read.
-  [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return slot_offset(slot()); }
+  [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return kCopiesAll ? slot_at_ : slot_offset(slot()); }
   // For shims with kTilesAhead, whose teams are blocks: the current tile's number, and the next tile.
   [[nodiscard]] FP4PA_FN int index() const { return index_; }
   [[nodiscard]] FP4PA_FN bool first() const { return index_ == 0; }
@@ -122,6 +130,19 @@ class KeyStreamOf : StreamShape<Shim, S> {
   [[nodiscard]] FP4PA_FN std::uint32_t next_tile_offset() const { return slot_offset(slot() + 1 == kStages ? 0 : slot() + 1); }
   /// Offset of what the instance keeps behind the stages of its team.
   [[nodiscard]] FP4PA_FN std::uint32_t behind_stages() const { return slot_offset(kStages); }
+  /// Offset of chunk `chunk` of key `lane` within a tile's codes of K, or of V, where the stream keeps them: then what a product adds is
+  /// the tile's offset, the same in all lanes.
+  static constexpr bool kKeepsChunks = kCopiesAll && kRunPitch <= 4;
+  [[nodiscard]] FP4PA_FN std::uint32_t chunk_of_lane(Lane lane, int chunk) const { return chunks_[lane].of[chunk]; }
+  /// Offset of the first scale of key `key` of V, one of the lane's own, within a tile's in the products' form.
+  [[nodiscard]] FP4PA_FN std::uint32_t value_place(Lane lane, int key) const {
+    if constexpr (kCopiesAll) {
+      return value_place_[lane] + ScaleForm::value_place(kVKind, kConfig.head_dim, key - lane.id) -
+             ScaleForm::value_place(kVKind, kConfig.head_dim, 0);
+    } else {
+      return ScaleForm::value_place(v_kind(), head_dim(), key);
+    }
+  }
   // Constants where the instance fixes them.
   [[nodiscard]] FP4PA_FN TileLayout layout() const {
     if constexpr (kConfig.exact_head_dim && !is_any(kKKind) && !is_any(kVKind)) {
@@ -142,18 +163,44 @@ class KeyStreamOf : StreamShape<Shim, S> {
  private:
   FP4PA_FN void step_on() {
     index_ += step();
+    if constexpr (kCopiesAll) {
+      slot_at_ += static_cast<std::uint32_t>(slot_pitch());
+      if (slot_at_ == slot_offset(kStages)) slot_at_ = stages_;
+      return;
+    }
     if constexpr (!kSlotsByIndex) slot_ = slot_ + 1 == kStages ? 0 : slot_ + 1;
   }
   /// The current tile's. Of a block's tiles, numbered without gaps, in a power of two of slots it is known without being kept.
   static constexpr bool kSlotsByIndex = kBlockTeam && (kStages & (kStages - 1)) == 0;
   [[nodiscard]] FP4PA_FN int slot() const { return kSlotsByIndex ? index_ % kStages : slot_; }
-  [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam ? 1 : exec_.num_warps(); }
-  [[nodiscard]] FP4PA_FN bool empty(std::int32_t index) const { return walk_.tile(index).empty(); }
+  // A tile's index is its number or, where all is copied, its first key: what a loop of a few more instructions would derive from it.
+  static constexpr int kIndexOfTile = kCopiesAll ? kTileKeys : 1;
+  [[nodiscard]] FP4PA_FN std::int32_t first_index() const {
+    return (kCopiesAll ? walk_.first : 0) + (kBlockTeam ? 0 : exec_.warp() * kIndexOfTile);
+  }
+  [[nodiscard]] FP4PA_FN int step() const { return kBlockTeam ? 1 : exec_.num_warps() * kIndexOfTile; }
+  [[nodiscard]] FP4PA_FN std::int32_t begin_of(std::int32_t index) const {
+    return kCopiesAll ? index : walk_.first + index * kTileKeys;
+  }
+  [[nodiscard]] FP4PA_FN KeyRange tile(std::int32_t index) const {
+    if constexpr (kCopiesAll) {
+      const std::int32_t end = index + kTileKeys;
+      return {index, end < walk_.range.end ? end : walk_.range.end};
+    } else {
+      return walk_.tile(index);
+    }
+  }
+  [[nodiscard]] FP4PA_FN bool empty(std::int32_t index) const {
+    if constexpr (kCopiesAll) return index >= walk_.range.end;
+    return tile(index).empty();
+  }
   [[nodiscard]] FP4PA_FN bool is_full(std::int32_t index) const {
-    const KeyRange keys = walk_.tile(index);
+    if constexpr (kCopiesAll) return index + kTileKeys <= walk_.range.end;  // asked of tiles behind the first alone
+    const KeyRange keys = tile(index);
     return keys.end - keys.begin == kTileKeys && (!kOnlyRuns || keys.begin >= walk_.range.begin);
   }
-  [[nodiscard]] FP4PA_FN std::uint32_t slot_offset(int slot) const { return stages_ + slot * layout().bytes; }
+  [[nodiscard]] FP4PA_FN int slot_pitch() const { return layout().bytes + (kCopiesAll ? kPageIdBytes : 0); }
+  [[nodiscard]] FP4PA_FN std::uint32_t slot_offset(int slot) const { return stages_ + slot * slot_pitch(); }
   [[nodiscard]] FP4PA_FN int thread(Lane lane) const { return (kBlockTeam ? exec_.warp() * E::kLanes : 0) + lane.id; }
 
   /// Asks for the page ids of a tile.
@@ -201,18 +248,10 @@ class KeyStreamOf : StreamShape<Shim, S> {
     }
   }
   FP4PA_FN void stage(std::int32_t index, int slot, bool scales_pending) {
-    if (!kCopiesAll && scales_pending) store_scales(scales_, slot == 0 ? kStages - 1 : slot - 1);  // of the tile staged before
-    const KeyRange keys = walk_.tile(index);
-    if (keys.empty()) {
+    if (scales_pending) store_scales(scales_, slot == 0 ? kStages - 1 : slot - 1);  // of the tile staged before
+    const KeyRange keys = tile(index);
+    if (empty(index)) {
       exec_.copy_commit();  // groups are counted by tile
-      return;
-    }
-    if constexpr (kCopiesAll) {
-      if (is_full(index)) {
-        copy_tile<true>(index, slot);
-      } else {
-        copy_tile<false>(index, slot);
-      }
       return;
     }
     if constexpr (kHasRuns) {
@@ -249,7 +288,7 @@ class KeyStreamOf : StreamShape<Shim, S> {
   template <bool kFull>
   FP4PA_FN void load_scales(std::int32_t begin, const PerLane<Pages>& pages, PerLane<Scales>& scales);
   template <bool kFull>
-  FP4PA_FN void copy_runs(std::int32_t index, const PerLane<RunRows>& rows, int slot);
+  FP4PA_FN void copy_runs(std::int32_t index, const PerLane<RunRows>& rows, std::uint32_t slot);
   [[nodiscard]] FP4PA_FN int run_key(Lane lane, int j) const;
   /// Page id's address of a key; beyond the last, the last one's.
   [[nodiscard]] FP4PA_FN const std::int32_t* page_id(std::int32_t key) const {
@@ -262,8 +301,9 @@ class KeyStreamOf : StreamShape<Shim, S> {
   // key_copies.hpp: the same where scales and page ids are copied.
 
   FP4PA_FN void copy_first_tiles();
+  FP4PA_FN void refill(std::int32_t index);
   template <bool kFull>
-  FP4PA_FN void copy_tile(std::int32_t index, int slot);
+  FP4PA_FN void copy_tile(std::int32_t index, std::uint32_t slot);
   template <bool kFull>
   FP4PA_FN void copy_scales(std::int32_t begin, const PerLane<Pages>& pages, std::uint32_t slot);
   FP4PA_FN void form_scales(std::uint32_t slot);
@@ -272,9 +312,9 @@ class KeyStreamOf : StreamShape<Shim, S> {
     if (which == 0) return static_cast<std::uint32_t>(layout().k_scales + row * 4 * kKWords);
     return static_cast<std::uint32_t>(layout().v_scales + ScaleForm::copied_offset(kVKind, kConfig.head_dim, row));
   }
-  /// Where the page ids lie of the tile that comes to a slot next: behind the stages.
-  [[nodiscard]] FP4PA_FN std::uint32_t page_id_offset(int slot, int run) const {
-    return slot_offset(kStages) + static_cast<std::uint32_t>((slot * kRuns + run) * 4);
+  /// Where the page ids lie of the tile that comes to a slot next.
+  [[nodiscard]] FP4PA_FN std::uint32_t page_id_offset(std::uint32_t slot, int run) const {
+    return slot + static_cast<std::uint32_t>(layout().bytes + run * 4);
   }
 
   E& exec_;
@@ -289,7 +329,8 @@ class KeyStreamOf : StreamShape<Shim, S> {
   std::uint32_t addresses_;
   std::int32_t index_;       // current tile
   float v_global_;
-  int slot_ = 0;
+  int slot_ = 0;             // its slot, or
+  std::uint32_t slot_at_;    // that slot's offset, where all is copied
   bool k_words_;
   bool v_words_;
   PerLane<Pages> pages_;     // of the next tile to stage
@@ -304,6 +345,11 @@ class KeyStreamOf : StreamShape<Shim, S> {
     int k_half;  // of rows of two bytes: which of the aligned four they are
     int v_half;
   };
+  struct Chunks {
+    std::uint32_t of[at_least_one(kKeepsChunks ? kRunPitch : 0)];
+  };
+  PerLane<Chunks> chunks_;              // see chunk_of_lane()
+  PerLane<std::uint32_t> value_place_;  // see value_place()
   bool by_runs_ = false;
   int page_shift_ = 0;
   const std::int32_t* page_ids_ = nullptr;  // of the sequence

@@ -26,6 +26,11 @@ inline constexpr int kRunKeys = 16;
   const bool narrow = ((t.page_stride | t.token_stride * kRunKeys | t.scale_page_stride | t.scale_token_stride) >> 32) == 0;
   return narrow && scales_are_aligned(t, along_tokens(kind) ? 4 : key_scale_bytes(kind, head_dim));
 }
+/// Whether a row of K is as far from its pool's beginning as the same row of V, codes and scales along head_dim.
+[[nodiscard]] FP4PA_FN bool lie_alike(const TensorView& k, const TensorView& v, bool same_scales) {
+  return k.page_stride == v.page_stride && k.token_stride == v.token_stride &&
+         (!same_scales || (k.scale_page_stride == v.scale_page_stride && k.scale_token_stride == v.scale_token_stride));
+}
 [[nodiscard]] FP4PA_FN constexpr bool fits_runs(std::int32_t page_size) {
   return page_size >= kRunKeys && (page_size & (page_size - 1)) == 0;
 }

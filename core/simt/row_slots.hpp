@@ -51,6 +51,8 @@ struct RowSlots {
   }
   template <int v>
   using SlotOf = std::integral_constant<int, slot_of(v)>;
+  template <int v>
+  using FirstIs = std::bool_constant<first(v) == v>;
 
  public:
   /// Slot of accumulator `value`.
@@ -59,6 +61,14 @@ struct RowSlots {
       int s = 0;
       ((s = value == v ? SlotOf<v>::value : s), ...);
       return s;
+    }(std::make_integer_sequence<int, kValues>());
+  }
+  /// Whether no accumulator before `value` has its slot.
+  [[nodiscard]] FP4PA_FN static constexpr bool is_first(int value) {
+    return [value]<int... v>(std::integer_sequence<int, v...>) {
+      bool is = false;
+      ((is = value == v ? FirstIs<v>::value : is), ...);
+      return is;
     }(std::make_integer_sequence<int, kValues>());
   }
   /// Query row of a slot.

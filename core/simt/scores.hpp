@@ -12,7 +12,8 @@ namespace fp4pa::core {
 template <class Shim>
 template <class F>
 FP4PA_FN void SimtTileBackend<Shim>::each_score(Scores& scores, F&& f) const {
-  if (scores.raw) {
+  // A plain instance only masks, and -inf stays what it is under any factor.
+  if (!kPlain && scores.raw) {
     const RowVector factor = factors();
     exec_.each_lane([&](Lane lane) {
       for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
@@ -31,23 +32,27 @@ FP4PA_FN void SimtTileBackend<Shim>::each_score(Scores& scores, F&& f) const {
 
 /// Lanes that share a row compare their maxima only when one of them leaves the headroom: a few tiles of many.
 template <class Shim>
-FP4PA_FN bool SimtTileBackend<Shim>::raise_max(const Scores& scores, RowVector& max, RowVector& correction) const {
-  RowVector next = row_vector(kMinusInf);
+FP4PA_FN bool SimtTileBackend<Shim>::raise_max(const Scores& scores, RowVector& max, RowVector& correction) {
+  RowVector next;
   exec_.each_lane([&](Lane lane) {
     for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
       float& m = next.value[lane][nt * Slots::kSlots + Slots::slot(v)];
-      m = math::max(m, scores.value[lane][tile][nt][v]);
+      const float score = scores.value[lane][tile][nt][v];
+      m = tile == 0 && Slots::is_first(v) ? score : math::max(m, score);
     });
   });
   const RowVector factor = pending_factor(scores);
-  each_row([](float& m, float f) { m *= f; }, next, factor);
   const bool left = exec_.any([&](Lane lane) {
+    constexpr float kMost = static_cast<float>(probability_log2<Shim>()) + headroom_log2<Shim>();
     bool mine = false;
     FP4PA_UNROLL
-    for (int s = 0; s < kRowSlots; ++s) mine = mine || next.value[lane][s] > max.value[lane][s] + headroom_log2<Shim>();
+    for (int s = 0; s < kRowSlots; ++s) {
+      mine = mine || math::fma(next.value[lane][s], factor.value[lane][s], base_.value[lane][s]) > kMost;
+    }
     return mine;
   });
   if (!left) return false;
+  each_row([](float& m, float f) { m *= f; }, next, factor);
   reduce_peers(next, [](float a, float b) { return math::max(a, b); });
   each_row(
       [](float& m, float now, float& c) {
@@ -56,23 +61,25 @@ FP4PA_FN bool SimtTileBackend<Shim>::raise_max(const Scores& scores, RowVector& 
         m = now;
       },
       max, next, correction);
+  set_bases(max);
   return true;
 }
 
 template <class Shim>
-FP4PA_FN void SimtTileBackend<Shim>::exp2_minus(Scores& scores, const RowVector& max) const {
+FP4PA_FN void SimtTileBackend<Shim>::set_bases(const RowVector& max) {
+  each_row([](float& base, float m) { base = m == kMinusInf ? kNothingSeen : static_cast<float>(probability_log2<Shim>()) - m; }, base_,
+           max);
+}
+
+/// Relative to the maxima of the last raise_max().
+template <class Shim>
+FP4PA_FN void SimtTileBackend<Shim>::exp2_minus(Scores& scores, const RowVector&) const {
   const RowVector factor = pending_factor(scores);
   exec_.each_lane([&](Lane lane) {
-    float base[kRowSlots];
-    FP4PA_UNROLL
-    for (int s = 0; s < kRowSlots; ++s) {
-      // A row that has seen nothing has only scores of -inf: minus anything finite they give 0.
-      base[s] = max.value[lane][s] == kMinusInf ? 0.0f : max.value[lane][s] - static_cast<float>(probability_log2<Shim>());
-    }
     for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
       const int slot = nt * Slots::kSlots + Slots::slot(v);
       float& x = scores.value[lane][tile][nt][v];
-      x = Shim::exp2(math::fma(x, factor.value[lane][slot], -base[slot]));
+      x = Shim::exp2(math::fma(x, factor.value[lane][slot], base_.value[lane][slot]));
     });
   });
 }
@@ -92,7 +99,10 @@ FP4PA_FN auto SimtTileBackend<Shim>::load_factors() const -> RowVector {
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
-      factor.value[lane][s] = exec_.template load_shared<float>(lane, layout_.row_factors + 4 * row(lane, s));
+      float& f = factor.value[lane][s];
+      f = exec_.template load_shared<float>(lane, layout_.row_factors + 4 * row(lane, s));
+      // Not 0, by which a plain instance would multiply -inf; scores are as good as 0. NaN stays.
+      if (kPlain && f < 0x1p-126f) f = 0x1p-126f;
     }
   });
   return factor;
@@ -108,11 +118,11 @@ FP4PA_FN auto SimtTileBackend<Shim>::factors() const -> RowVector {
   }
 }
 
-/// What is still to be multiplied into scores; at least 0, see load_query.
+/// What is still to be multiplied into scores; more than 0, see load_query.
 template <class Shim>
 FP4PA_FN auto SimtTileBackend<Shim>::pending_factor(const Scores& scores) const -> RowVector {
   RowVector factor = factors();
-  each_row([&](float& f) { f = scores.raw ? f : 1.0f; }, factor);
+  if constexpr (!kPlain) each_row([&](float& f) { f = scores.raw ? f : 1.0f; }, factor);
   return factor;
 }
 

@@ -113,7 +113,7 @@ struct SharedLayout {
   return c.row_tiles * atom_queries * (result_pitch(c.head_dim) + 2) * 4;
 }
 
-/// Page ids of a warp, which plain instances copy beside the tiles.
+/// Page ids, a word a lane, which plain instances copy to behind each tile.
 inline constexpr int kPageIdBytes = 128;
 [[nodiscard]] FP4PA_FN constexpr bool copies_page_ids(const SimtConfig& c) { return c.plain && c.divide == WarpsDivide::kKeys; }
 
@@ -135,7 +135,7 @@ inline constexpr int kPageIdBytes = 128;
   s.addresses = in_scratch ? 0 : behind_query;
   if (in_scratch) s.address_bytes = kScratchBytes;
   s.stages = behind_query + (in_scratch ? 0 : s.address_bytes * teams);
-  s.team_bytes = stage_bytes + (copies_page_ids(c) ? kPageIdBytes : 0);
+  s.team_bytes = stage_bytes + (copies_page_ids(c) ? c.stages[0] * kPageIdBytes : 0);
   const int result = result_bytes(c, atom_queries);
   if (!divides_rows(c)) s.team_bytes = round_up_to(s.team_bytes > result ? s.team_bytes : result, 128);
   s.bytes = s.stages + s.team_bytes * teams;

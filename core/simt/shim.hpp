@@ -59,6 +59,17 @@ template <class Shim>
   }
 }
 
+/// What a shim works out of an output's unit once, and not for every tile: Shim::note_of, a Shim::UnitNote. Nothing, if it has none.
+template <class Shim>
+struct UnitNoteOf {
+  struct type {};
+};
+template <class Shim>
+  requires requires { typename Shim::UnitNote; }
+struct UnitNoteOf<Shim> {
+  using type = typename Shim::UnitNote;
+};
+
 /// The stream that a backend's products read: KeyStreamOf, or a shim's own, of tiles that other warps have decoded.
 template <class Shim, std::int32_t S>
 struct StreamOf {

@@ -73,6 +73,7 @@ class SimtTileBackend {
     int unit_log2;  // kept apart: it may leave the range of a float
     int unit_floor; // the least unit_log2 that what is there stays finite in
     int order;      // of its dims, see Shim::dim_order; 0 while it is all zeros
+    typename UnitNoteOf<Shim>::type note;  // of the unit, for the shim
   };
 
   /// One warp's result while warps are merged: rows of f32, and behind them the rows' states.
@@ -84,7 +85,7 @@ class SimtTileBackend {
 
   /// @param layout  shared_layout() of this launch; the same for all blocks
   FP4PA_FN SimtTileBackend(E& exec, const AttentionParams& params, const RowMap& rows, const SharedLayout& layout)
-      : exec_(exec), p_(params), rows_(rows), layout_(layout) {}
+      : exec_(exec), p_(params), rows_(rows), layout_(layout), base_(row_vector(kNothingSeen)) {}
 
   template <std::int32_t S>
   [[nodiscard]] FP4PA_FN Stream<S> open(const RowMap& rows, const WorkItem& item, KeyRange range) {
@@ -114,6 +115,7 @@ class SimtTileBackend {
     o.unit_log2 = 0;
     o.unit_floor = -1000;
     o.order = 0;
+    note_unit(o);
     each_output(o, [](float& value, Lane, int, int, int) { value = 0.0f; });
     return o;
   }
@@ -141,7 +143,7 @@ class SimtTileBackend {
   // scores.hpp
   template <class F>
   FP4PA_FN void each_score(Scores& scores, F&& f) const;
-  [[nodiscard]] FP4PA_FN bool raise_max(const Scores& scores, RowVector& max, RowVector& correction) const;
+  [[nodiscard]] FP4PA_FN bool raise_max(const Scores& scores, RowVector& max, RowVector& correction);
   FP4PA_FN void exp2_minus(Scores& scores, const RowVector& max) const;
   FP4PA_FN void add_row_sums(const Scores& scores, RowVector& sum) const;
 
@@ -193,6 +195,7 @@ class SimtTileBackend {
     const float ratio = output.unit / unit;
     output.unit = unit;
     output.unit_log2 = unit_log2;
+    note_unit(output);
     if (output.order == 0) return;
     // In two steps, so that neither factor overflows where the result does not.
     const float low = exp2_exact(shift / 2);
@@ -204,10 +207,18 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }
 
  private:
+  FP4PA_FN static void note_unit(Output& output) {
+    if constexpr (requires { typename Shim::UnitNote; }) output.note = Shim::note_of(output.unit, output.unit_log2);
+  }
+
+  /// Base of a row that has seen nothing: its first score leaves the headroom, and -inf, of which alone its scores may be, stays -inf.
+  static constexpr float kNothingSeen = 0x1.fffffep127f;
+
   /// Whether rows' factors are read from shared memory for every tile, as a shim wants it that has no registers for them.
   static constexpr bool kFactorsStay = requires { requires Shim::kFactorsStay; };
 
   // scores.hpp
+  FP4PA_FN void set_bases(const RowVector& max);
   [[nodiscard]] FP4PA_FN RowVector load_factors() const;
   [[nodiscard]] FP4PA_FN RowVector factors() const;
   [[nodiscard]] FP4PA_FN RowVector pending_factor(const Scores& scores) const;
@@ -297,6 +308,7 @@ class SimtTileBackend {
   const RowMap& rows_;
   const SharedLayout& layout_;
   RowVector factor_;  // see factors()
+  RowVector base_;    // what exponents of probabilities are relative to: of the rows' maxima, and kept as long as these
   PerLane<typename Shim::QueryRegisters> query_;  // its first term
   int terms_ = 1;
 };

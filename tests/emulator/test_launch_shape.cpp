@@ -51,7 +51,7 @@ TEST_CASE("blocks are as large as makes units come out even") {
            Row{KvFormat::kMxfp4, 32, 32, 8, 8 * K, 6, true},    // 256 on 264
            Row{KvFormat::kMxfp4, 128, 32, 8, 2 * K + 1, 3, true},  // 1024 on 528, two rounds
            Row{KvFormat::kMxfp4, 8, 64, 8, 32 * K, 6, true},    // 64 units in four parts on 264
-           Row{KvFormat::kMxfp4, 1, 32, 8, 128 * K, 6, true},   // 8 in 33 parts
+           Row{KvFormat::kMxfp4, 1, 32, 8, 128 * K, 12, true},  // 8 in 16 parts, which merge sooner than 33
            Row{KvFormat::kNvfp4, 16, 32, 32, 8 * K, 3, true},
            Row{KvFormat::kMxfp4, 40, 32, 8, 8 * K, 4, true},    // 320: nothing comes out even enough
            Row{KvFormat::kFp8E4m3, 64, 64, 8, 8 * K, 2, true},  // eight warps a multiprocessor
