@@ -68,13 +68,13 @@ struct QueryPlace {
          static_cast<std::uint32_t>((chunk & ~7) * core::kChunkBytes);
 }
 
-/// Offset of chunk `chunk` of key `lane` of a strip of a stream's tile, whose codes are at `codes` and have `chunks` chunks.
+/// Row `lane` of a strip of a stream's tile, as row_offset.
 template <class Stream, class Lane>
-[[nodiscard]] FP4PA_FN std::uint32_t chunk_of_key(const Stream& stream, Lane lane, std::uint32_t codes, int strip, int chunks, int chunk) {
-  if constexpr (Stream::kKeepsChunks) {
-    return codes + static_cast<std::uint32_t>(strip * 32 * chunks * core::kChunkBytes) + stream.chunk_of_lane(lane, chunk);
+[[nodiscard]] FP4PA_FN std::uint32_t row_of_key(const Stream& stream, Lane lane, std::uint32_t tile, int strip, int chunks) {
+  if constexpr (Stream::kKeepsRows) {
+    return tile + static_cast<std::uint32_t>(strip * 32 * chunks * core::kChunkBytes) + stream.row_of_lane(lane);
   } else {
-    return chunk_offset(row_offset(codes, strip * 32 + lane.id, chunks), chunk);
+    return row_offset(tile, strip * 32 + lane.id, chunks);
   }
 }
 
@@ -163,9 +163,11 @@ struct KeyProduct {
     const core::TileLayout layout = stream.layout();
     const std::uint32_t tile = stream.tile_offset();
 
+    PerLane<std::uint32_t> row;
     PerLane<Scales> scales;
     if constexpr (kKind == KvKind::kPerToken) load_scales<kKind>(exec, stream, strip, 0, scales);
     exec.each_lane([&](Lane lane) {
+      row[lane] = row_of_key(stream, lane, tile, strip, layout.k_chunks);
       FP4PA_UNROLL
       for (int m = 0; m < 2; ++m) {
         FP4PA_UNROLL
@@ -191,9 +193,8 @@ struct KeyProduct {
         FP4PA_UNROLL
         for (int chunk = 0; chunk < kChunks; ++chunk) {
           PerLane<std::uint32_t[4]> words;
-          exec.template load_matrix<false>(
-              [&](Lane lane) { return chunk_of_key(stream, lane, tile, strip, layout.k_chunks, (first + side) * kChunks + chunk); },
-              [&](Lane lane) -> auto& { return words[lane]; });
+          exec.template load_matrix<false>([&](Lane lane) { return chunk_offset(row[lane], (first + side) * kChunks + chunk); },
+                                           [&](Lane lane) -> auto& { return words[lane]; });
           exec.each_lane([&](Lane lane) {
             FP4PA_UNROLL
             for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, false, pairs[side][lane][o]);

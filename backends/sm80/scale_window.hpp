@@ -54,8 +54,7 @@ struct ScaleWindow {
     constexpr std::uint32_t kBoth = 0x00010001u;
     const int top = top_of<kKind>(unit_log2);
     const bool no_window = unit != 1.0f || top >= 255;
-    // More than any byte, and less.
-    if (no_window) return {0, 0x7fff * kBoth, 0};
+    if (no_window) return {0, 0x7fff * kBoth, 0};  // every byte is below it
     return {static_cast<std::uint32_t>(top) * kBoth, static_cast<std::uint32_t>(top - kWindow) * kBoth,
             static_cast<std::uint32_t>(15 - top) * (kBoth << 10)};
   }

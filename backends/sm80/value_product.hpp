@@ -95,7 +95,9 @@ struct ValueProduct {
     const std::uint32_t tile = stream.tile_offset() + layout.v_codes;
 
     PerLane<std::uint32_t[4][kRowTiles]> weight;  // [octet]: P of tokens 2t, 2t+1 of query g
+    PerLane<std::uint32_t> row;
     exec.each_lane([&](Lane lane) {
+      row[lane] = row_of_key(stream, lane, tile, strip, layout.v_chunks);
       FP4PA_UNROLL
       for (int o = 0; o < 4; ++o) {
         FP4PA_UNROLL
@@ -123,9 +125,8 @@ struct ValueProduct {
       FP4PA_UNROLL
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         PerLane<std::uint32_t[4]> words;
-        exec.template load_matrix<true>(
-            [&](Lane lane) { return chunk_of_key(stream, lane, tile, strip, layout.v_chunks, block * kChunks + chunk); },
-            [&](Lane lane) -> auto& { return words[lane]; });
+        exec.template load_matrix<true>([&](Lane lane) { return chunk_offset(row[lane], block * kChunks + chunk); },
+                                        [&](Lane lane) -> auto& { return words[lane]; });
         exec.each_lane([&](Lane lane) {
           FP4PA_UNROLL
           for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, true, pairs[lane][o]);

@@ -20,13 +20,8 @@ namespace fp4pa::core {
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::copy_first_tiles() {
   exec_.each_lane([&](Lane lane) {
-    if constexpr (kKeepsChunks) {
-      FP4PA_UNROLL
-      for (int c = 0; c < kRunPitch; ++c) {
-        const int place = lane.id * kRunPitch + Shim::swizzle(lane.id, c, kRunPitch);
-        chunks_[lane].of[c] = kept<E>(static_cast<std::uint32_t>(place * kChunkBytes));
-      }
-    }
+    const int chunk = lane.id * kRunPitch + Shim::swizzle(lane.id, 0, kRunPitch);
+    row_[lane] = kept<E>(static_cast<std::uint32_t>(chunk * kChunkBytes));
     if constexpr (kVWords > 0) value_place_[lane] = kept<E>(ScaleForm::value_place(kVKind, kConfig.head_dim, lane.id));
   });
   static_assert(kAllRuns && kStages * kRuns <= E::kLanes && E::kLanes * 4 <= kPageIdBytes);

@@ -130,10 +130,9 @@ class KeyStreamOf : StreamShape<Shim, S> {
   [[nodiscard]] FP4PA_FN std::uint32_t next_tile_offset() const { return slot_offset(slot() + 1 == kStages ? 0 : slot() + 1); }
   /// Offset of what the instance keeps behind the stages of its team.
   [[nodiscard]] FP4PA_FN std::uint32_t behind_stages() const { return slot_offset(kStages); }
-  /// Offset of chunk `chunk` of key `lane` within a tile's codes of K, or of V, where the stream keeps them: then what a product adds is
-  /// the tile's offset, the same in all lanes.
-  static constexpr bool kKeepsChunks = kCopiesAll && kRunPitch <= 4;
-  [[nodiscard]] FP4PA_FN std::uint32_t chunk_of_lane(Lane lane, int chunk) const { return chunks_[lane].of[chunk]; }
+  /// Offset of the codes of key `lane` within a tile's, of K and of V, where the stream keeps it.
+  static constexpr bool kKeepsRows = kCopiesAll;
+  [[nodiscard]] FP4PA_FN std::uint32_t row_of_lane(Lane lane) const { return row_[lane]; }
   /// Offset of the first scale of key `key` of V, one of the lane's own, within a tile's in the products' form.
   [[nodiscard]] FP4PA_FN std::uint32_t value_place(Lane lane, int key) const {
     if constexpr (kCopiesAll) {
@@ -345,10 +344,7 @@ class KeyStreamOf : StreamShape<Shim, S> {
     int k_half;  // of rows of two bytes: which of the aligned four they are
     int v_half;
   };
-  struct Chunks {
-    std::uint32_t of[at_least_one(kKeepsChunks ? kRunPitch : 0)];
-  };
-  PerLane<Chunks> chunks_;              // see chunk_of_lane()
+  PerLane<std::uint32_t> row_;          // see row_of_lane()
   PerLane<std::uint32_t> value_place_;  // see value_place()
   bool by_runs_ = false;
   int page_shift_ = 0;

@@ -85,6 +85,30 @@ TEST_CASE("few and short units are shared, and others have a schedule, by blocks
   CHECK(shape_of(fixed).launch.warps == 4);
 }
 
+TEST_CASE("plain instances are for rows of K and V that lie alike") {
+  const auto plain = [](const AttentionConfig& c) {
+    const int variant = cuda::select_variant(c, kH200.compute_capability);
+    REQUIRE(variant >= 0);
+    return cuda::shape_of(variant).plain;
+  };
+  const AttentionConfig alike = config_of(KvFormat::kMxfp4, 4, 32, 8, 8192);
+  CHECK(plain(alike));
+  using Stride = std::int64_t KvTensorDesc::*;
+  for (const Stride stride : {&KvTensorDesc::page_stride_bytes, &KvTensorDesc::token_stride_bytes, &KvTensorDesc::scale_page_stride_bytes,
+                              &KvTensorDesc::scale_token_stride_bytes}) {
+    AttentionConfig c = alike;
+    c.cache.v.*stride += 64;
+    CHECK(!plain(c));
+    c.cache.k.*stride += 64;
+    CHECK(plain(c));
+  }
+  AttentionConfig along_tokens = alike;  // where V has scale rows of another kind
+  along_tokens.cache.v.scale_axis = VScaleAxis::kTokens;
+  set_dense_strides(along_tokens.cache, PageOrder::kHnd);
+  CHECK(along_tokens.cache.v.scale_token_stride_bytes != along_tokens.cache.k.scale_token_stride_bytes);
+  CHECK(plain(along_tokens));
+}
+
 TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with") {
   ::test::Random random(3);
   constexpr KvFormat kFormats[] = {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16};
