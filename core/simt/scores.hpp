@@ -42,12 +42,13 @@ FP4PA_FN bool SimtTileBackend<Shim>::raise_max(const Scores& scores, RowVector& 
     });
   });
   const RowVector factor = pending_factor(scores);
+  Bases base = bases(max);
   const bool left = exec_.any([&](Lane lane) {
     constexpr float kMost = static_cast<float>(probability_log2<Shim>()) + headroom_log2<Shim>();
     bool mine = false;
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
-      mine = mine || math::fma(next.value[lane][s], factor.value[lane][s], base_.value[lane][s]) > kMost;
+      mine = mine || math::fma(next.value[lane][s], factor.value[lane][s], base.value[lane][s]) > kMost;
     }
     return mine;
   });
@@ -61,25 +62,37 @@ FP4PA_FN bool SimtTileBackend<Shim>::raise_max(const Scores& scores, RowVector& 
         m = now;
       },
       max, next, correction);
-  set_bases(max);
+  if constexpr (kKeepsBases) bases_ = bases_of(max);
   return true;
 }
 
+/// What exponents of probabilities are relative to.
 template <class Shim>
-FP4PA_FN void SimtTileBackend<Shim>::set_bases(const RowVector& max) {
-  each_row([](float& base, float m) { base = m == kMinusInf ? kNothingSeen : static_cast<float>(probability_log2<Shim>()) - m; }, base_,
+FP4PA_FN auto SimtTileBackend<Shim>::bases_of(const RowVector& max) const -> RowVector {
+  RowVector bases;
+  each_row([](float& base, float m) { base = m == kMinusInf ? kNothingSeen : static_cast<float>(probability_log2<Shim>()) - m; }, bases,
            max);
+  return bases;
+}
+template <class Shim>
+FP4PA_FN auto SimtTileBackend<Shim>::bases(const RowVector& max) const -> Bases {
+  if constexpr (kKeepsBases) {
+    return bases_;
+  } else {
+    return bases_of(max);
+  }
 }
 
-/// Relative to the maxima of the last raise_max().
+/// @param max  of the last raise_max()
 template <class Shim>
-FP4PA_FN void SimtTileBackend<Shim>::exp2_minus(Scores& scores, const RowVector&) const {
+FP4PA_FN void SimtTileBackend<Shim>::exp2_minus(Scores& scores, const RowVector& max) const {
   const RowVector factor = pending_factor(scores);
+  Bases base = bases(max);
   exec_.each_lane([&](Lane lane) {
     for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
       const int slot = nt * Slots::kSlots + Slots::slot(v);
       float& x = scores.value[lane][tile][nt][v];
-      x = Shim::exp2(math::fma(x, factor.value[lane][slot], base_.value[lane][slot]));
+      x = Shim::exp2(math::fma(x, factor.value[lane][slot], base.value[lane][slot]));
     });
   });
 }

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/attention/body.hpp"
 #include "core/math.hpp"
@@ -85,7 +86,9 @@ class SimtTileBackend {
 
   /// @param layout  shared_layout() of this launch; the same for all blocks
   FP4PA_FN SimtTileBackend(E& exec, const AttentionParams& params, const RowMap& rows, const SharedLayout& layout)
-      : exec_(exec), p_(params), rows_(rows), layout_(layout), base_(row_vector(kNothingSeen)) {}
+      : exec_(exec), p_(params), rows_(rows), layout_(layout) {
+    if constexpr (kKeepsBases) bases_ = row_vector(kNothingSeen);
+  }
 
   template <std::int32_t S>
   [[nodiscard]] FP4PA_FN Stream<S> open(const RowMap& rows, const WorkItem& item, KeyRange range) {
@@ -213,12 +216,16 @@ class SimtTileBackend {
 
   /// Base of a row that has seen nothing: its first score leaves the headroom, and -inf, of which alone its scores may be, stays -inf.
   static constexpr float kNothingSeen = 0x1.fffffep127f;
+  /// Whether what exponents are relative to is kept as long as the maxima that it comes from; not where rows are many.
+  static constexpr bool kKeepsBases = !divides_rows(kConfig);
 
   /// Whether rows' factors are read from shared memory for every tile, as a shim wants it that has no registers for them.
   static constexpr bool kFactorsStay = requires { requires Shim::kFactorsStay; };
 
   // scores.hpp
-  FP4PA_FN void set_bases(const RowVector& max);
+  [[nodiscard]] FP4PA_FN RowVector bases_of(const RowVector& max) const;
+  using Bases = std::conditional_t<kKeepsBases, const RowVector&, RowVector>;
+  [[nodiscard]] FP4PA_FN Bases bases(const RowVector& max) const;
   [[nodiscard]] FP4PA_FN RowVector load_factors() const;
   [[nodiscard]] FP4PA_FN RowVector factors() const;
   [[nodiscard]] FP4PA_FN RowVector pending_factor(const Scores& scores) const;
@@ -308,7 +315,7 @@ class SimtTileBackend {
   const RowMap& rows_;
   const SharedLayout& layout_;
   RowVector factor_;  // see factors()
-  RowVector base_;    // what exponents of probabilities are relative to: of the rows' maxima, and kept as long as these
+  RowVector bases_;   // see kKeepsBases
   PerLane<typename Shim::QueryRegisters> query_;  // its first term
   int terms_ = 1;
 };
