@@ -68,7 +68,8 @@ def draw_shapes(plt, rows, reference, title):
         bottom.bar(at, ratio, width, label=fmt)
     top.set_ylabel("% of the measured read bandwidth")
     top.set_title(title)
-    top.legend(ncols=len(formats))
+    top.margins(y=0.15)  # the legend stands above the bars
+    top.legend(ncols=len(formats), loc="upper center")
     bottom.set_ylabel(f"speed against {name}")
     bottom.axhline(1, color="black", linewidth=0.8)
     bottom.set_xticks(range(len(shapes)), shapes, rotation=30, ha="right")
