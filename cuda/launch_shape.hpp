@@ -30,7 +30,7 @@ struct LaunchShape {
 
 /// Cost of an item beyond its tiles of 64 tokens, for a block of four warps: the query's and the first pages' latencies, and merging
 /// the warps.
-inline constexpr std::int32_t kOverheadTiles = 10;
+inline constexpr std::int32_t kOverheadTiles = 12;
 /// On wgmma tiles are decoded into an item while the last one is stored.
 inline constexpr std::int32_t kWgmmaOverheadTiles = 6;
 

@@ -16,6 +16,10 @@
 
 namespace fp4pa::sm80 {
 
+/// What probabilities come raised by where P is f16, and how much more they may be.
+inline constexpr int kPrefillProbabilityLog2 = 12;
+inline constexpr float kPrefillHeadroomLog2 = 3.0f;
+
 template <core::SimtConfig kShape, class Executor>
 struct PrefillShim {
   static constexpr core::SimtConfig kConfig = kShape;
@@ -37,7 +41,7 @@ struct PrefillShim {
   struct QueryRegisters {};  // the query stays in shared memory
 
   static constexpr bool kFactorsStay = true;
-  static constexpr float kHeadroomLog2 = sm80::kHeadroomLog2;
+  static constexpr float kHeadroomLog2 = kPrefillHeadroomLog2;
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
   FP4PA_FN static int token_of_slot(int slot) { return slot; }
   static constexpr int kTokenAlignment = core::kScalePiece;
@@ -118,7 +122,7 @@ struct PrefillShim {
   }
 
   /// P is raised where its operand is f16, and NVFP4 decoded to f16 is short of powers of two.
-  static constexpr int kRaise = decodes_to_bf16(kConfig.v[0]) ? 0 : kProbabilityLog2;
+  static constexpr int kRaise = decodes_to_bf16(kConfig.v[0]) ? 0 : kPrefillProbabilityLog2;
   static constexpr int kOnlyUnitLog2 = -kRaise - (kConfig.v[0] == KvKind::kNvfp4 ? kNvfp4Log2 : 0);
 
  protected:

@@ -1,7 +1,7 @@
 // E8M0 scales of values on their way into f16 probabilities: the window of scales that f16 has room for, and what lies outside.
 //
-// With `top` the byte of the largest scale that the output's unit is made for, P * 2^12 is multiplied by 2^(byte - top) in
-// f16: at most 2^15, and the factor is a normal number for the kWindow binades below. What lies outside of the window is added
+// With `top` the byte of the largest scale that the output's unit is made for, P * 2^6 is multiplied by 2^(byte - top) in f16: at
+// most 2^15, and the factor is a normal number for the kWindow binades below. What lies outside of the window is added
 // in f32, one product at a time, and its factors are set to 0 for the matrix instructions: rare, and exact. Byte 0, 2^-127,
 // counts as 0 everywhere.
 #pragma once
@@ -12,10 +12,6 @@
 #include "backends/sm80/key_product.hpp"
 
 namespace fp4pa::sm80 {
-
-/// What probabilities come raised by, and how much more they may be.
-inline constexpr int kProbabilityLog2 = 12;
-inline constexpr float kHeadroomLog2 = 3.0f;
 
 /// Values whose block scales are multiplied into P.
 [[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
@@ -173,7 +169,7 @@ struct ScaleWindow {
             const int byte = exec.template load_shared<std::uint8_t>(
                 lane, stream.tile_offset() + layout.v_scales + OperandScales::raw_offset(kKind, stream.head_dim(), key) + index);
             if (byte == 0 || (byte != 255 && is_inside(byte, top))) return;
-            const int log2 = byte - 127 - output.unit_log2 - kProbabilityLog2 - decoded_f16_log2(kKind);
+            const int log2 = byte - 127 - output.unit_log2 - Shim::kProbabilityLog2 - decoded_f16_log2(kKind);
             const float scale = byte == 255   ? std::numeric_limits<float>::quiet_NaN()
                                 : log2 < -126 ? 0.0f
                                               : core::exp2_exact(log2);
@@ -209,7 +205,7 @@ struct ScaleWindow {
   static constexpr int kRoom = 3;  // of a new window, for larger scales in later tiles
   /// The output's unit is 2^(top - kUnitOfTop).
   template <KvKind kKind>
-  static constexpr int kUnitOfTop = 127 + kProbabilityLog2 + decoded_f16_log2(kKind);
+  static constexpr int kUnitOfTop = 127 + Shim::kProbabilityLog2 + decoded_f16_log2(kKind);
   [[nodiscard]] FP4PA_FN static bool is_inside(int byte, int top) { return byte <= top && byte >= top - kWindow && byte != 0; }
 
   /// By the lane whose key it is.

@@ -40,8 +40,10 @@ struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
   struct QueryRegisters {};
 
   using ScaleForm = ProductScales;
-  static constexpr int kProbabilityLog2 = sm80::kProbabilityLog2;
-  static constexpr float kHeadroomLog2 = sm80::kHeadroomLog2;
+  /// What probabilities come raised by, and how much more they may be: 2^15 is the most that f16 has room for. So much headroom that maxima
+  /// are raised in an item's first tiles alone; with three binades 8 rows were in a quarter of the tiles, 16 in more.
+  static constexpr int kProbabilityLog2 = 6;
+  static constexpr float kHeadroomLog2 = 9.0f;
 
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
   FP4PA_FN static int token_of_slot(int slot) { return slot; }

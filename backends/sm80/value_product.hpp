@@ -10,8 +10,8 @@
 //   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (scale_form.hpp)
 //   E2M1, scales along tokens   f16; the f32 sum of 16 tokens is multiplied by the scale of its column
 //   E4M3, f16, bf16             as they are
-// Probabilities come raised by 2^12 (kProbabilityLog2), and may be 2^3 more (kHeadroomLog2): in f16 what is 2^-36 of a row's
-// largest is the least that counts.
+// Probabilities come raised by 2^6 (kProbabilityLog2), and may be 2^9 more (kHeadroomLog2): in f16 what is 2^-30 of a row's
+// largest is the least that counts, and eleven bits of what is more than 2^-20, or 2^-6 where a block's scale is the window's least.
 #pragma once
 
 #include <cstdint>
@@ -70,9 +70,9 @@ struct ValueProduct {
 
   // The output's unit for values whose scales are not multiplied into P.
   template <KvKind kKind>
-  static constexpr int kUnitLog2 = kKind == KvKind::kNvfp4        ? -kNvfp4Log2 - kProbabilityLog2
-                                   : core::along_tokens(kKind) ? -kE2m1F16Log2 - kProbabilityLog2
-                                                               : -kProbabilityLog2;
+  static constexpr int kUnitLog2 = kKind == KvKind::kNvfp4        ? -kNvfp4Log2 - Shim::kProbabilityLog2
+                                   : core::along_tokens(kKind) ? -kE2m1F16Log2 - Shim::kProbabilityLog2
+                                                               : -Shim::kProbabilityLog2;
   template <KvKind kKind, class Stream>
   [[nodiscard]] FP4PA_FN static float unit(const Stream& stream) {
     return kKind == KvKind::kBf16 ? 1.0f : stream.v_global();

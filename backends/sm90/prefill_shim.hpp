@@ -31,7 +31,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
 
   static constexpr KvKind kValueKind = kConfig.v[0];
   /// P is raised where its operand is f16.
-  static constexpr int kProbabilityLog2 = operands_are_bf16(kValueKind) ? 0 : sm80::kProbabilityLog2;
+  static constexpr int kProbabilityLog2 = operands_are_bf16(kValueKind) ? 0 : sm80::kPrefillProbabilityLog2;
   /// Operands are values times 2^-operand_log2.
   template <KvKind kKind>
   FP4PA_FN static constexpr int operand_log2() {

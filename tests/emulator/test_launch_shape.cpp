@@ -65,7 +65,7 @@ TEST_CASE("blocks are as large as makes units come out even") {
     CHECK(shape.may_be_even == r.even);
     CHECK(shape.finds);
     CHECK(shape.sharers == 0);
-    CHECK(shape.overhead_tiles == 10 * r.warps / 4);
+    CHECK(shape.overhead_tiles == 12 * r.warps / 4);
   }
 }
 
