@@ -135,8 +135,23 @@ struct DecodeF16 {
   }
 };
 
-/// Four E4M3 to a 32-bit word.
-struct DecodeE4M3 {
+/// E4M3 codes, one in the low byte of each lane, the other bits zero.
+template <class D, class VU>
+HWY_INLINE hn::Vec<D> e4m3_to_f32(D df, VU code) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(du, 0x80u)));
+  const auto magnitude = hn::And(code, hn::Set(du, 0x7Fu));
+  const auto normal = hn::BitCast(df, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23)));
+  const auto small = hn::Mul(hn::ConvertTo(df, hn::BitCast(di, magnitude)), hn::Set(df, 0x1p-9f));
+  auto value = hn::IfThenElse(hn::RebindMask(df, hn::Lt(magnitude, hn::Set(du, 8u))), small, normal);
+  value = hn::IfThenElse(hn::RebindMask(df, hn::Eq(magnitude, hn::Set(du, 0x7Fu))),
+                         hn::BitCast(df, hn::Set(du, 0x7FC00000u)), value);
+  return hn::BitCast(df, hn::Or(hn::BitCast(du, value), sign));
+}
+
+/// Four E4M3 to a 32-bit word; what decode_e4m3-inl.h has no better way for.
+struct DecodeE4M3Words {
   static constexpr int kParts = 4;
   static constexpr int kBitsPerElement = 8;
   static constexpr int element(int, int lane, int part) { return kParts * lane + part; }
@@ -146,21 +161,6 @@ struct DecodeE4M3 {
     const hn::RebindToUnsigned<D> du;
     const auto words = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(chunk));
     return e4m3_to_f32(df, hn::ShiftRight<24>(hn::ShiftLeft<24 - 8 * J>(words)));
-  }
-
-  /// One code in the low byte of each lane, the other bits zero.
-  template <class D, class VU>
-  static HWY_INLINE hn::Vec<D> e4m3_to_f32(D df, VU code) {
-    const hn::RebindToUnsigned<D> du;
-    const hn::RebindToSigned<D> di;
-    const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(du, 0x80u)));
-    const auto magnitude = hn::And(code, hn::Set(du, 0x7Fu));
-    const auto normal = hn::BitCast(df, hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(du, 120u << 23)));
-    const auto small = hn::Mul(hn::ConvertTo(df, hn::BitCast(di, magnitude)), hn::Set(df, 0x1p-9f));
-    auto value = hn::IfThenElse(hn::RebindMask(df, hn::Lt(magnitude, hn::Set(du, 8u))), small, normal);
-    value = hn::IfThenElse(hn::RebindMask(df, hn::Eq(magnitude, hn::Set(du, 0x7Fu))),
-                           hn::BitCast(df, hn::Set(du, 0x7FC00000u)), value);
-    return hn::BitCast(df, hn::Or(hn::BitCast(du, value), sign));
   }
 };
 
@@ -179,7 +179,7 @@ HWY_INLINE hn::Vec<D> decode_scales(D df, VU codes) {
     return e8m0_to_f32(df, codes);
   } else {
     const hn::RebindToUnsigned<D> du;
-    return DecodeE4M3::e4m3_to_f32(df, hn::And(codes, hn::Set(du, 0x7Fu)));  // UE4M3: the sign bit is ignored
+    return e4m3_to_f32(df, hn::And(codes, hn::Set(du, 0x7Fu)));  // UE4M3: the sign bit is ignored
   }
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "backends/cpu/decode-inl.h"
+#include "backends/cpu/decode_e4m3-inl.h"
 #include "backends/cpu/tile_ops.hpp"
 #include "hwy/highway.h"
 

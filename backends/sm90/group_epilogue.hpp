@@ -12,18 +12,20 @@ FP4PA_FN void GroupBackend<kShape, Executor>::finish_rows(RowVector& max, RowVec
     each_row([](float& m) { m = core::kMinusInf; }, max);
     return;
   }
+  constexpr int kUnit = -kProbabilityLog2 - static_cast<int>(kHeadroomLog2);
   exchange(sum, [](float a, float b) { return a + b; });
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
-      sum.value[lane][s] *= core::exp2_exact(-kProbabilityLog2);
-      max.value[lane][s] = number(lane, Layout::kMaxima, row(lane, s));
+      // Without the headroom probabilities would be more than 1, see SimtTileBackend.
+      sum.value[lane][s] *= core::exp2_exact(kUnit);
+      max.value[lane][s] = number(lane, Layout::kMaxima, row(lane, s)) + kHeadroomLog2;
     }
   });
   const int unit_log2 = has_windows(kValueKind) ? window_log2(value_top_) : -sm80::kNvfp4Log2;
   const float global = global_;
   each_output(output, [=](float& value, Lane, int) { value *= global; });
-  scale_output(output, unit_log2 - kProbabilityLog2);
+  scale_output(output, unit_log2 + kUnit);
 }
 
 /// f(row, first dim, dims' values) for every four dims of a row that a lane holds.

@@ -31,8 +31,15 @@ FP4PA_FN std::uint16_t round_to_bf16(float x) {
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum, Output& output) {
   reduce_peers(sum, [](float a, float b) { return a + b; });
-  // Sums leave the unit of the probabilities, and the output its own.
-  each_row([](float& x) { x *= exp2_exact(-probability_log2<Shim>()); }, sum);
+  // Sums leave the unit of the probabilities, and the output its own. Relative to a maximum without its headroom a probability would be
+  // more than 1, and the output of values near f32's end infinite.
+  constexpr float kHeadroom = headroom_log2<Shim>();
+  constexpr int kUnit = -probability_log2<Shim>() - static_cast<int>(kHeadroom);
+  each_row([](float& x) { x *= exp2_exact(kUnit); }, sum);
+  if constexpr (kHeadroom > 0.0f) {
+    each_row([](float& m) { m += kHeadroom; }, max);
+    output.unit_log2 -= static_cast<int>(kHeadroom);
+  }
   if constexpr (kHasOnlyUnit<Shim>) {
     static_assert(kSegments == 1);
     const auto kv_head =
