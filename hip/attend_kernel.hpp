@@ -40,7 +40,8 @@ FP4PA_DEVICE inline const AttendArgs& read_anew(const AttendArgs& args) {
   using Argument = const __attribute__((address_space(4))) AttendArgs*;
   const auto at = std::bit_cast<std::uint64_t>((Argument)&args);
   const auto half = [&](int shift) {
-    return std::uint64_t{static_cast<std::uint32_t>(WaveExec::uniform(WaveExec::anew(static_cast<int>(at >> shift))))} << shift;
+    const std::uint32_t word = WaveExec::anew(static_cast<std::uint32_t>(at >> shift));
+    return std::uint64_t{static_cast<std::uint32_t>(WaveExec::uniform(static_cast<int>(word)))} << shift;
   };
   return *(const AttendArgs*)std::bit_cast<Argument>(half(0) | half(32));
 #else

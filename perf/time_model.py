@@ -2,7 +2,8 @@
 """The written model of docs/time_model.md: time of a tile of keys, resource by resource, and which one rules.
 
 A model, not a measurement: bytes and shared-memory traffic follow from the formats and the tile; matrix instructions and issue
-slots are those of the inner loop in perf/isa_gates.json, rarely taken ways included, so the latter are an upper bound.
+slots are those of the inner loop in perf/isa_gates.json, rarely taken ways included, so the latter are an upper bound. Of kernels
+that are in perf/executed.json they are the vector and matrix instructions that a tile took.
 
   time_model.py    prints the tables
 """
@@ -31,7 +32,7 @@ class Device:
 # 5090 at 2.85 GHz, 256 on GB10 at 2.6), twice that for mxf4nvf4, a quarter for 16-bit operands. Counts of multiprocessors and
 # bandwidths are the makers' data sheets. H200: 637 TFLOPS of mma.sync and 4.55 TB/s, both measured. MI355X: 8 TB/s, 10 PFLOPS
 # FP4; an instruction with an FP8 operand takes 32 clocks, one without 16; a vector instruction of 64 lanes holds one of the four
-# SIMDs of 16 for four clocks (scalar ones issue beside them and are counted all the same).
+# SIMDs of 16 for four clocks (scalar ones issue beside them; where nothing was executed they are counted all the same).
 SM120 = {"f8f6f4": 2048, "f4": 4096, "f16": 512}
 DEVICES = [
     Device("RTX 5090", "sm_120", 170, 2.85, 1792, SM120),
@@ -61,6 +62,8 @@ KERNELS = [
     Kernel("decode, native QK and PV", "gfx950", "native(Mxfp4, Mxfp4Tokens, 128, 4)", "mxfp4", 128, 16, 1),
     Kernel("decode, native QK", "gfx950", "native(Mxfp4, Mxfp4, 128, 4)", "mxfp4", 128, 16, 1),
     Kernel("decode in registers", "gfx950", "decode(Nvfp4, Nvfp4, 128, 4, 32, 2)", "nvfp4", 32, 16, 1),
+    Kernel("decode in registers", "gfx950", "decode(Fp8, Fp8, 128, 2, 32, 2)", "fp8_e4m3", 32, 16, 1),
+    Kernel("decode", "gfx950", "decode(Bf16, Bf16, 128, 2, 32, 1)", "bf16", 32, 16, 1),
     Kernel("prefill, native", "gfx950", "native_prefill(Mxfp4, Mxfp4Tokens, 128)", "mxfp4", 128, 64, 4, prefill=True),
     Kernel("prefill, native QK", "gfx950", "native_prefill(Mxfp4, Mxfp4, 128)", "mxfp4", 128, 64, 4, prefill=True),
     Kernel("prefill, native QK", "gfx950", "native_prefill(Mxfp8, Mxfp8, 128)", "mxfp8", 128, 64, 4, prefill=True),
@@ -130,7 +133,7 @@ def matrix_clocks(device, mnemonic):
     raise SystemExit(f"time_model: no rate is known of {mnemonic}")
 
 
-def tile(device, kernel, gates):
+def tile(device, kernel, gates, executed):
     """Clocks of one multiprocessor for one tile, by resource."""
     size = 2 * kernel.keys * KEY_BYTES[kernel.fmt]
     row = gates[kernel.arch][kernel.instance]
@@ -141,8 +144,10 @@ def tile(device, kernel, gates):
         "shared": (1 + kernel.warps) * size / device.shared,
         "exp": kernel.keys * kernel.rows / device.exp,
     }
+    ran = executed.get(kernel.arch, {}).get(kernel.instance)
     # Every warp runs the loop once for the tile.
-    clocks["issue"] = row["loop_instructions"] * kernel.warps / device.issue
+    issued = ran["vector"] + ran["matrix"] if ran else row["loop_instructions"] * kernel.warps
+    clocks["issue"] = issued / device.issue
     return size, clocks
 
 
@@ -197,7 +202,7 @@ def product_time(device, product, mnk, gates):
     return times[rules], rules
 
 
-def print_published(gates):
+def print_published(gates, executed):
     print("| device | problem | published | source | the model, of ours | rules |")
     print("|---|---|---|---|---|---|")
     for p in PUBLISHED:
@@ -208,7 +213,7 @@ def print_published(gates):
             ours = f"{time:.1f} us"
         else:
             kernel = next(x for x in KERNELS if x.arch == device.arch and x.instance == p.ours)
-            _, clocks = tile(device, kernel, gates)
+            _, clocks = tile(device, kernel, gates, executed)
             del clocks["memory"]
             rules = max(clocks, key=clocks.get)
             flop = 4 * kernel.keys * kernel.rows * 128
@@ -221,6 +226,8 @@ def print_published(gates):
 def main():
     with open(os.path.join(ROOT, "perf", "isa_gates.json"), encoding="utf-8") as text:
         gates = json.load(text)
+    with open(os.path.join(ROOT, "perf", "executed.json"), encoding="utf-8") as text:
+        executed = json.load(text)
     for device in DEVICES:
         print(f"{device.name} ({device.arch}, {device.units} units at {device.ghz} GHz, {device.gb_s} GB/s: "
               f"{device.bytes_per_clock:.1f} B a clock and unit)\n")
@@ -232,7 +239,7 @@ def main():
             if kernel.instance not in gates.get(kernel.arch, {}):
                 print(f"| {kernel.title} | {kernel.fmt} | not in perf/isa_gates.json: {kernel.instance} |")
                 continue
-            size, clocks = tile(device, kernel, gates)
+            size, clocks = tile(device, kernel, gates, executed)
             known = dict(clocks)
             if kernel.prefill:
                 del known["memory"]  # the second-level cache serves the other query tiles and heads
@@ -246,7 +253,7 @@ def main():
         if any(product.arch == device.arch for product in PRODUCTS):
             print_products(device, gates)
     print("Published figures of other kernels\n")
-    print_published(gates)
+    print_published(gates, executed)
 
 
 if __name__ == "__main__":

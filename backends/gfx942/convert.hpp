@@ -68,13 +68,13 @@ FP4PA_FN void e2m1_to_bf16(std::uint32_t q, std::uint32_t (&out)[4]) {
 /// Both chips: gfx942's own conversions read another format, FNUZ.
 FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t spread) {
 #if defined(__AMDGCN__)
-  // The bits moved are the value times 2^-8, subnormals included. NaN would come out as 480 * 2^-8.
+  // The bits moved are the value times 2^-8, subnormals included. NaN comes out as 480, which alone is infinite times 137, and infinity
+  // times 0 is NaN: of two codes at once, where comparisons would take them one by one.
   using Half2 = _Float16 __attribute__((ext_vector_type(2)));
-  const std::uint32_t bits = ((spread & 0x00800080u) << 8) | ((spread & 0x007f007fu) << 7);
-  std::uint32_t out = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(Half2, bits) * Half2{256.0f16, 256.0f16});
-  if ((spread & 0x7fu) == 0x7fu) out |= 0x7e00u;
-  if ((spread & 0x7f0000u) == 0x7f0000u) out |= 0x7e000000u;
-  return out;
+  const Half2 moved = __builtin_bit_cast(Half2, ((spread & 0x00800080u) << 8) | ((spread & 0x007f007fu) << 7));
+  const Half2 value = moved * Half2{256.0f16, 256.0f16};
+  const Half2 nan = moved * Half2{35072.0f16, 35072.0f16} * Half2{0.0f16, 0.0f16};  // or a zero of the value's sign
+  return __builtin_bit_cast(std::uint32_t, value) | __builtin_bit_cast(std::uint32_t, nan);
 #else
   const auto one = [](std::uint32_t code) {
     return std::uint32_t{core::f32_to_f16(core::E4M3::decode(static_cast<std::uint8_t>(code)))};

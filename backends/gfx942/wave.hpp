@@ -57,14 +57,21 @@ class Wave {
 
   /// The lane again, as far as the compiler can tell another one: addresses made of it cannot be computed once for all tiles
   /// and kept, which would take more registers than there are.
-  [[nodiscard]] FP4PA_WAVE_FN Lane anew(Lane lane) const {
+  [[nodiscard]] FP4PA_WAVE_FN static Lane anew(Lane lane) {
     lane.id = anew(lane.id);
+    __builtin_assume(lane.id < kLanes);
     return lane;
   }
   /// x, of which the compiler has computed nothing before.
-  [[nodiscard]] FP4PA_WAVE_FN static int anew(int x) {
+  [[nodiscard]] FP4PA_WAVE_FN static std::uint32_t anew(std::uint32_t x) {
     asm volatile("" : "+v"(x));
     return x;
+  }
+  /// The same of an index, which is not negative: else its quotients and remainders allow for that.
+  [[nodiscard]] FP4PA_WAVE_FN static int anew(int x) {
+    const auto index = static_cast<int>(anew(static_cast<std::uint32_t>(x)));
+    __builtin_assume(index >= 0);
+    return index;
   }
   /// x, which is the same in all lanes, in a scalar register.
   [[nodiscard]] FP4PA_WAVE_FN static int uniform(int x) { return __builtin_amdgcn_readfirstlane(x); }

@@ -163,7 +163,7 @@ FP4PA_FN void rotate_row(E& exec, std::uint32_t row, int head_dim, int block) {
     exec.warp_barrier();
     exec.each_lane([&](auto lane) {
       for (int i = lane.id; i < head_dim / 2; i += E::kLanes) {
-        const int low = i / distance * 2 * distance + i % distance;
+        const int low = 2 * i - (i & (distance - 1));  // of the pair; blocks of 2 * distance, a power of two
         const std::uint32_t a_at = row + 4 * low;
         const std::uint32_t b_at = a_at + 4 * distance;
         const float a = exec.template load_shared<float>(lane, a_at);

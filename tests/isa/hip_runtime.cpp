@@ -2,6 +2,7 @@
 // preloaded before it. Streams are in order with everything; a failing launch says why and is reported by the next call.
 #include <hip/hip_runtime_api.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -52,7 +53,8 @@ struct State {
   std::map<const void*, Function> functions;
   hipError_t last = hipSuccess;
   struct Count {
-    std::uint64_t launches = 0, instructions = 0;
+    std::uint64_t launches = 0;
+    isa::Counts instructions;
   };
   std::map<std::string, Count> counts;
 };
@@ -83,13 +85,15 @@ std::vector<std::uint8_t> code_object(const std::uint8_t* bundle) {
   throw std::runtime_error("no code object for gfx950");
 }
 
-/// FP4PA_ISA_REPORT: what was executed, at the program's end.
+/// FP4PA_ISA_REPORT: what was executed, at the program's end; instructions are of all waves.
 struct Report {
   ~Report() {
     if (std::getenv("FP4PA_ISA_REPORT") == nullptr) return;
     for (const auto& [name, count] : state().counts) {
-      std::printf("executed %8llu launches %12llu instructions  %s\n", static_cast<unsigned long long>(count.launches),
-                  static_cast<unsigned long long>(count.instructions), name.c_str());
+      const auto of = [&](isa::Unit u) { return static_cast<unsigned long long>(count.instructions[u]); };
+      std::printf("executed %8llu launches %12llu vector %10llu matrix %10llu lds %10llu memory %12llu scalar  %s\n",
+                  static_cast<unsigned long long>(count.launches), of(isa::Unit::kVector), of(isa::Unit::kMatrix), of(isa::Unit::kLds),
+                  of(isa::Unit::kMemory), of(isa::Unit::kScalar), name.c_str());
     }
   }
 } report;
@@ -194,6 +198,28 @@ EXPORT hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned) { retu
 EXPORT hipError_t hipStreamDestroy(hipStream_t) { return hipSuccess; }
 EXPORT hipError_t hipStreamSynchronize(hipStream_t) { return hipSuccess; }
 EXPORT hipError_t hipDeviceSynchronize() { return hipSuccess; }
+
+// Everything has ended when a call returns: an event is the time at which it was recorded.
+using Clock = std::chrono::steady_clock;
+EXPORT hipError_t hipEventCreate(hipEvent_t* event) {
+  *event = reinterpret_cast<hipEvent_t>(new Clock::time_point());
+  return hipSuccess;
+}
+EXPORT hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned) { return hipEventCreate(event); }
+EXPORT hipError_t hipEventDestroy(hipEvent_t event) {
+  delete reinterpret_cast<Clock::time_point*>(event);
+  return hipSuccess;
+}
+EXPORT hipError_t hipEventRecord(hipEvent_t event, hipStream_t) {
+  *reinterpret_cast<Clock::time_point*>(event) = Clock::now();
+  return hipSuccess;
+}
+EXPORT hipError_t hipEventSynchronize(hipEvent_t) { return hipSuccess; }
+EXPORT hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop) {
+  *milliseconds = std::chrono::duration<float, std::milli>(*reinterpret_cast<Clock::time_point*>(stop) - *reinterpret_cast<Clock::time_point*>(start)).count();
+  return hipSuccess;
+}
+
 EXPORT hipError_t hipGetLastError() {
   const hipError_t e = state().last;
   state().last = hipSuccess;
@@ -234,7 +260,7 @@ EXPORT hipError_t hipLaunchKernel(const void* host, dim3 blocks, dim3 threads, v
     }
     const auto at = reinterpret_cast<std::uint64_t>(copy.data());
     s.memory.readable[at] = bytes;
-    const std::uint64_t instructions = isa::run(*module->code, name, {{blocks.x, blocks.y, blocks.z}, {threads.x, threads.y, threads.z}, static_cast<std::uint32_t>(shared)},
+    const isa::Counts instructions = isa::run(*module->code, name, {{blocks.x, blocks.y, blocks.z}, {threads.x, threads.y, threads.z}, static_cast<std::uint32_t>(shared)},
              copy.data(), s.memory);
     s.memory.readable.erase(at);
     ++s.counts[name].launches;

@@ -137,6 +137,13 @@ void modifier(Instruction& i, std::string_view s, std::string_view line) {
   else fail("unknown modifier " + std::string(s), line);
 }
 
+Unit unit_of(std::string_view name) {
+  if (name.starts_with("s_")) return Unit::kScalar;
+  if (name.starts_with("v_mfma")) return Unit::kMatrix;
+  if (name.starts_with("v_")) return Unit::kVector;
+  return name.starts_with("ds_") ? Unit::kLds : Unit::kMemory;
+}
+
 }  // namespace
 
 Instruction parse(std::string_view line) {
@@ -152,6 +159,7 @@ Instruction parse(std::string_view line) {
     if (name.ends_with(suffix)) name.remove_suffix(suffix.size());
   }
   i.name = name;
+  i.unit = unit_of(name);
   i.of_halves = name.ends_with("_f16") && name.starts_with("v_cvt_");
   if (space != std::string_view::npos) {
     for (const std::string_view piece : split(body.substr(space), ',')) {

@@ -32,6 +32,10 @@ struct Operand {
 /// What SDWA takes of a register, or writes.
 enum class Part : std::uint8_t { kDword, kByte0, kByte1, kByte2, kByte3, kWord0, kWord1 };
 
+/// What issues an instruction.
+enum class Unit : std::uint8_t { kScalar, kVector, kMatrix, kLds, kMemory };
+inline constexpr int kUnits = 5;
+
 struct Instruction {
   std::string text;
   std::string name;  // without the suffixes _e32, _e64 and _sdwa
@@ -40,6 +44,7 @@ struct Instruction {
   std::array<Operand, 6> operand;
   int num_operands = 0;
   Handler handler = nullptr;
+  Unit unit = Unit::kScalar;
   int offset = 0;  // memory
   int offset0 = 0;
   int offset1 = 0;

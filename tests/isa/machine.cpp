@@ -165,10 +165,11 @@ void start(Wave& w, const Kernel& k, const Grid& grid, const std::uint32_t (&blo
 
 /// Up to the next barrier, or the end. Returns how many instructions that was.
 /// @param most  instructions, beyond which a wave is taken to be in a loop without end
-std::uint64_t advance(Wave& w, const CodeObject& code, std::uint64_t most) {
+std::uint64_t advance(Wave& w, const CodeObject& code, std::uint64_t most, Counts& counts) {
   const Instruction* i = &code.at(w.pc);
   for (std::uint64_t count = 1;; ++count) {
     if (count > most) throw std::runtime_error("a loop without end\n  at " + i->text);
+    ++counts.of[static_cast<int>(i->unit)];
     if (i->handler == nullptr) refuse(*i, "an instruction that is not known");
     try {
       i->handler(w, *i);
@@ -189,11 +190,10 @@ std::uint64_t advance(Wave& w, const CodeObject& code, std::uint64_t most) {
 
 }  // namespace
 
-std::uint64_t run(const CodeObject& code, const std::string& name, const Grid& grid, const void* arguments,
-                  const Memory& memory) {
+Counts run(const CodeObject& code, const std::string& name, const Grid& grid, const void* arguments, const Memory& memory) {
   // What a block may take. The largest of CI's takes half a million, but a planted fault can turn the bound of a loop into poison.
   constexpr std::uint64_t kMostInstructions = std::uint64_t{1} << 26;
-  std::uint64_t count = 0;
+  Counts counts;
   const Kernel& k = code.kernel(name);
   if (grid.threads[1] != 1 || grid.threads[2] != 1) throw std::runtime_error("blocks of more than one dimension are not known");
   const int waves = static_cast<int>((grid.threads[0] + kLanes - 1) / kLanes);
@@ -214,7 +214,7 @@ std::uint64_t run(const CodeObject& code, const std::string& name, const Grid& g
           running = false;
           // Those that come last to one barrier come first to the next.
           for (int n = 0; n < waves; ++n) {
-            if (!wave[static_cast<std::size_t>(n)]->ended) left -= advance(*wave[static_cast<std::size_t>(n)], code, left);
+            if (!wave[static_cast<std::size_t>(n)]->ended) left -= advance(*wave[static_cast<std::size_t>(n)], code, left, counts);
           }
           for (auto& w : wave) {
             w->at_barrier = false;
@@ -222,11 +222,10 @@ std::uint64_t run(const CodeObject& code, const std::string& name, const Grid& g
           }
           std::reverse(wave.begin(), wave.end());
         }
-        count += kMostInstructions - left;
       }
     }
   }
-  return count;
+  return counts;
 }
 
 }  // namespace isa

@@ -46,10 +46,19 @@ struct Grid {
   std::uint32_t dynamic_lds;
 };
 
+/// Instructions, of all waves, by what issues them.
+struct Counts {
+  std::uint64_t of[kUnits] = {};
+  Counts& operator+=(const Counts& other) {
+    for (int u = 0; u < kUnits; ++u) of[u] += other.of[u];
+    return *this;
+  }
+  [[nodiscard]] std::uint64_t operator[](Unit u) const { return of[static_cast<int>(u)]; }
+};
+
 /// Runs a kernel to its end. Throws std::runtime_error for what it does not know, and for an access outside of memory.
 /// @param arguments  as they lie in memory
-/// @return  instructions, of all waves
-std::uint64_t run(const CodeObject& code, const std::string& kernel, const Grid& grid, const void* arguments,
-                  const Memory& memory);
+Counts run(const CodeObject& code, const std::string& kernel, const Grid& grid, const void* arguments,
+           const Memory& memory);
 
 }  // namespace isa

@@ -177,6 +177,11 @@ const std::unordered_map<std::string, Handler>& table() {
          for (int k = 0; k < 32; ++k) y |= (x >> k & 1) << (31 - k);
          put(w, i, y);
        }},
+      {"s_ff1_i32_b32",
+       [](Wave& w, const Instruction& i) {
+         const u32 a = source(w, i, 1);
+         put(w, i, a == 0 ? ~0u : static_cast<u32>(std::countr_zero(a)));
+       }},
       {"s_flbit_i32_b32",
        [](Wave& w, const Instruction& i) {
          const u32 x = source(w, i, 1);

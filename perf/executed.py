@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""What gfx950's attention kernels execute for a tile of keys, counted by the interpreter of tests/isa on real K and V.
+
+perf/isa_gates.json has a loop's instructions as they lie in the code, rarely taken ways included. Here the tool's `attend` runs with
+1024 and with 2048 keys of tests/data/sample_kv.safetensors, and the difference is that of so many tiles: what opens and ends an item
+cancels out, and what is taken rarely counts rarely.
+
+  executed.py check  BUILD   compares with perf/executed.json; 1 where a count has moved by more than 3 %
+  executed.py update BUILD   writes it
+"""
+import argparse
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+from isa_gates import TOLERANCE, rows_of, short_name
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TABLE = os.path.join(ROOT, "perf", "executed.json")
+SAMPLE = os.path.join(ROOT, "tests", "data", "sample_kv.safetensors")
+UNITS = ("vector", "matrix", "lds", "memory", "scalar")
+SHORT, LONG = 1024, 2048
+
+# (instance, keys and query rows of its tile, query tokens, arguments of `fp4pa attend`)
+CALLS = [
+    ("native(Mxfp4, Mxfp4Tokens, 128, 4)", 128, 16, 1, ["--format", "mxfp4", "--v-scale-axis", "tokens"]),
+    ("native(Mxfp4, Mxfp4, 128, 4)", 128, 16, 1, ["--format", "mxfp4"]),
+    ("native(PerToken, PerToken, 128, 4)", 128, 16, 1, ["--format", "e8m0_per_token"]),
+    ("decode(Nvfp4, Nvfp4, 128, 4, 32, 2)", 32, 16, 1, ["--format", "nvfp4"]),
+    ("decode(Fp8, Fp8, 128, 2, 32, 2)", 32, 16, 1, ["--format", "fp8_e4m3"]),
+    ("decode(Bf16, Bf16, 128, 2, 32, 1)", 32, 16, 1, ["--format", "bf16"]),
+    ("native_prefill(Mxfp4, Mxfp4Tokens, 128)", 128, 64, 64, ["--format", "mxfp4", "--v-scale-axis", "tokens", "--no-causal"]),
+    ("native_prefill(Mxfp4, Mxfp4, 128)", 128, 64, 64, ["--format", "mxfp4", "--no-causal"]),
+]
+
+
+class Sample:
+    """The sample's tensors, of which a call takes the last tokens."""
+
+    def __init__(self):
+        with open(SAMPLE, "rb") as file:
+            size = struct.unpack("<Q", file.read(8))[0]
+            self.header = json.loads(file.read(size))
+            self.data = file.read()
+
+    def shape(self, name):
+        return self.header[name]["shape"]
+
+    def last(self, name, tokens):
+        heads, have, dim = self.shape(name)
+        row = 2 * dim  # bf16
+        begin = self.header[name]["data_offsets"][0]
+        parts = [self.data[begin + (h * have + have - tokens) * row:begin + (h + 1) * have * row] for h in range(heads)]
+        return [heads, tokens, dim], b"".join(parts)
+
+    def write(self, path, queries, keys):
+        header, data = {k: v for k, v in self.header.items() if k == "__metadata__"}, b""
+        for name, tokens in (("q", queries), ("k", keys), ("v", keys)):
+            shape, part = self.last(name, tokens)
+            header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+            data += part
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def execute(build, path, arguments):
+    """(instance, instructions by unit) of one call on one compute unit."""
+    runtime = os.path.join(build, "tests", "isa", "libfp4pa_isa_runtime.so")
+    environment = dict(os.environ, LD_PRELOAD=os.path.abspath(runtime), FP4PA_ISA_REPORT="1", FP4PA_ISA_COMPUTE_UNITS="1")
+    command = [os.path.join(build, "bin", "fp4pa"), "attend", path, "--backend", "hip", "--repeats", "1", "--page-size", "64", *arguments]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    number = r" +(\d+) "
+    found = re.findall("executed" + number + "launches" + "".join(number + unit for unit in UNITS) + r" +fp4pa_attend_(\d+)", ran.stdout)
+    if ran.returncode not in (0, 1) or len(found) != 1:  # 1: a native kernel's errors are its own, not the contract's
+        sys.exit(f"executed: {' '.join(command)} failed or ran another number of attention kernels than 1\n{ran.stdout}{ran.stderr}")
+    launches, *counts, row = map(int, found[0])
+    return short_name(rows_of("hip/instances.hpp")[row]), [count / launches for count in counts]
+
+
+def count(build):
+    """{instance: {keys, rows, instructions of a tile, all its waves, by unit}}"""
+    sample, table = Sample(), {}
+    for instance, keys, rows, queries, arguments in CALLS:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "kv.safetensors")
+            results = []
+            for length in (SHORT, LONG):
+                sample.write(path, queries, length)
+                ran, counts = execute(build, path, arguments)
+                if ran != instance:
+                    sys.exit(f"executed: {' '.join(arguments)} is served by {ran}, not by {instance}")
+                results.append(counts)
+        kv_heads = sample.shape("k")[0]
+        units = kv_heads * -(-queries * sample.shape("q")[0] // kv_heads // rows)
+        tiles = (LONG - SHORT) // keys * units
+        table[instance] = {"keys": keys, "rows": rows}
+        table[instance] |= {u: round((b - a) / tiles, 1) for u, a, b in zip(UNITS, *results)}
+    return table
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("command", choices=("check", "update"))
+    parser.add_argument("build", help="with the tool, HIP's kernels and tests/isa")
+    arguments = parser.parse_args()
+    table = count(arguments.build)
+    if arguments.command == "update":
+        with open(TABLE, "w", encoding="utf-8") as text:
+            json.dump({"gfx950": table}, text, indent=1)
+            text.write("\n")
+        print(f"{len(table)} kernels counted")
+        return
+    with open(TABLE, encoding="utf-8") as text:
+        known = json.load(text)["gfx950"]
+    moved = [f"{instance}, {unit}: {known.get(instance, {}).get(unit)} -> {now}" for instance, row in table.items() for unit, now in row.items()
+             if abs(now - known.get(instance, {}).get(unit, 0)) > TOLERANCE * now]
+    print("\n".join(moved) or f"{len(table)} kernels execute what perf/executed.json says")
+    if moved:
+        sys.exit("executed: where a change is meant, run `perf/executed.py update BUILD`")
+
+
+if __name__ == "__main__":
+    main()
