@@ -31,39 +31,37 @@ struct E4M3Table {
   }
 };
 
-/// A 32-bit word is a pair of neighbouring codes; pairs 0 to 3 of each 16 codes come in parts 0 and 1, pairs 4 to 7 in parts 2 and 3.
+/// Chunks of 64: a 32-bit word is a pair of neighbouring codes; pairs 0 to 3 of each 16 codes come in parts 0 and 1, pairs 4 to 7 in parts
+/// 2 and 3. What is left of a row comes in narrower vectors, and word by word.
 struct DecodeE4M3 {
   static constexpr int kParts = 4;
   static constexpr int kBitsPerElement = 8;
-  static constexpr int element(int, int lane, int part) { return 16 * (lane / 4) + 8 * (part / 2) + 2 * (lane % 4) + part % 2; }
+  static constexpr int element(int lanes, int lane, int part) {
+    if (lanes < 16) return DecodeE4M3Words::element(lanes, lane, part);
+    return 16 * (lane / 4) + 8 * (part / 2) + 2 * (lane % 4) + part % 2;
+  }
 
   template <int J, class D>
-  static HWY_INLINE hn::Vec<D> part(D, const std::uint8_t* chunk) {
+  static HWY_INLINE hn::Vec<D> part(D df, const std::uint8_t* chunk) {
+    if constexpr (hn::MaxLanes(D()) == 16) {
+      return hn::Vec<D>{pairs<J>(chunk)};
+    } else {
+      return DecodeE4M3Words::part<J>(df, chunk);
+    }
+  }
+
+ private:
+  template <int J>
+  static HWY_INLINE __m512 pairs(const std::uint8_t* chunk) {
     alignas(64) static constexpr E4M3Table kHigh(24);
     alignas(64) static constexpr E4M3Table kLow(16);
-    const __m512i codes = load<hn::MaxLanes(D())>(chunk);
+    const __m512i codes = _mm512_loadu_si512(chunk);
     const __m512i low = look_up(kLow, codes);
     const __m512i magnitude = look_up(kHigh, codes);
     const __m512i high = _mm512_ternarylogic_epi32(magnitude, codes, _mm512_set1_epi8(-128), 0xf8);  // a | (b & c)
     const __m512i words = J < 2 ? _mm512_unpacklo_epi8(low, high) : _mm512_unpackhi_epi8(low, high);
     const __m512i bits = J % 2 == 0 ? _mm512_slli_epi32(words, 16) : _mm512_and_si512(words, _mm512_set1_epi32(-65536));
-    const __m512 values = _mm512_castsi512_ps(bits);
-    if constexpr (hn::MaxLanes(D()) == 16) {
-      return hn::Vec<D>{values};
-    } else if constexpr (hn::MaxLanes(D()) == 8) {
-      return hn::Vec<D>{_mm512_castps512_ps256(values)};
-    } else {
-      static_assert(hn::MaxLanes(D()) == 4);
-      return hn::Vec<D>{_mm512_castps512_ps128(values)};
-    }
-  }
-
- private:
-  template <std::size_t kLanes>
-  static HWY_INLINE __m512i load(const std::uint8_t* chunk) {
-    if constexpr (kLanes == 16) return _mm512_loadu_si512(chunk);
-    if constexpr (kLanes == 8) return _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(chunk)));
-    if constexpr (kLanes == 4) return _mm512_castsi128_si512(_mm_loadu_si128(reinterpret_cast<const __m128i*>(chunk)));
+    return _mm512_castsi512_ps(bits);
   }
   /// Bit 7 of an index is not looked at.
   static HWY_INLINE __m512i look_up(const E4M3Table& table, __m512i codes) {
