@@ -40,8 +40,8 @@ struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
   struct QueryRegisters {};
 
   using ScaleForm = ProductScales;
-  /// What probabilities come raised by, and how much more they may be: 2^15 is the most that f16 has room for. So much headroom that maxima
-  /// are raised in an item's first tiles alone; with three binades 8 rows were in a quarter of the tiles, 16 in more.
+  /// What probabilities come raised by, and how much more they may be: 2^15 is the most that f16 has room for. With three
+  /// binades of headroom a quarter of the tiles raised a maximum, and 16 rows took 2 to 4 % longer.
   static constexpr int kProbabilityLog2 = 6;
   static constexpr float kHeadroomLog2 = 9.0f;
 
