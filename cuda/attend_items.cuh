@@ -1,4 +1,4 @@
-// What every attention kernel does: a resident block per worker, which walks its items of the schedule.
+// What every attention kernel does: resident workers, a block or a few warps of one each, which walk their items of the schedule.
 #pragma once
 
 #include <type_traits>
@@ -14,55 +14,73 @@
 
 namespace fp4pa::cuda {
 
-/// What a block knows of its items, in shared memory: whoever walks the schedule holds dozens of registers, of which a tile's loop
+/// What a worker knows of its items, in shared memory: whoever walks the schedule holds dozens of registers, of which a tile's loop
 /// has none to spare.
 struct Aside {
-  core::ItemWalk walk;
+  core::ItemWalk line;
+  core::EvenWalk even;
   core::WorkItem item;
   core::RowMap rows;
   std::int32_t parts;  // of a shared unit
+  bool is_even;        // the cut; what follows the line has nothing then
   bool found;
-  bool ahead;  // the walk's first item is here already
 };
 static_assert(sizeof(Aside) <= simt::kAsideBytes);
 
-/// Begins the walk of the block's worker, by its first warp. Where the cut may be even, its second warp finds the worker's only item
-/// under it at the same time: which cut it is takes as long to find.
-/// @tparam kFinds  whether the kernel may be launched without a schedule
-template <bool kFinds>
-__device__ __forceinline__ void start_walk(const AttendArgs& args, Aside& aside) {
-  const core::WorkList& list = args.list;
-  const auto worker = static_cast<std::int32_t>(blockIdx.x);
-  if (threadIdx.x < 32) {
-    FoundStart found{};
-    if (kFinds && list.partition.finders.divisor != 0) {
-      found = find_start(list, worker);
-    } else {
-      found.start = list.partition.starts[worker];
-    }
-    if (threadIdx.x != 0) return;
-    aside.walk = core::ItemWalk(list, worker, found.start);  // without items, where none was found
-    aside.ahead = kFinds && found.even;
-  } else if (kFinds && threadIdx.x == 32 && list.partition.even.divisor != 0) {
-    const core::EvenPart part = core::even_part(list, worker);
-    aside.item = part.item;
-    aside.found = part.parts > 0;
-    if (aside.found) aside.rows = core::RowMap(args.params, part.item);
+/// The number of a worker. Numbers follow each other from block to block: where there are fewer items than workers, none of the blocks
+/// is left without any.
+template <class E>
+[[nodiscard]] __device__ __forceinline__ std::int32_t worker_of(const E& exec) {
+  const auto block = static_cast<std::int32_t>(blockIdx.x);
+  if constexpr (requires { exec.worker(); }) {
+    return block + exec.worker() * static_cast<std::int32_t>(gridDim.x);
+  } else {
+    return block;
   }
 }
 
-/// Finds the block's next item, by one of its threads; false: there is none.
-[[nodiscard]] __device__ __forceinline__ bool next_item(const AttendArgs& args, Aside& aside) {
-  __syncthreads();  // everybody is done with the last one
-  if (threadIdx.x == 0) {
-    if (!aside.ahead) {
-      aside.item = {};  // left undefined, a compiler keeps the last one's in registers
-      aside.found = aside.walk.next(args.list, aside.item);
-      if (aside.found) aside.rows = core::RowMap(args.params, aside.item);
+/// Puts an item that was found aside, and what rows it has.
+__device__ __forceinline__ void put_aside(const AttendArgs& args, const core::WorkItem& item, bool found, Aside& aside) {
+  aside.item = item;
+  aside.found = found;
+  if (found) aside.rows = core::RowMap(args.params, item);
+}
+
+/// Finds the worker's next item, by one of its lanes; false: there is none. Where the cut may be even, the second warp finds the first
+/// item under it while the first warp finds out which cut it is: either takes as long.
+/// @tparam kFinds  whether the kernel may be launched without a schedule
+/// @param  first   it is the worker's first
+template <bool kFinds, class E>
+[[nodiscard]] __device__ __forceinline__ bool next_item(const AttendArgs& args, const E& exec, bool first, Aside& aside) {
+  const core::WorkList& list = args.list;
+  const bool one_lane = threadIdx.x % 32 == 0;
+  if (!first) exec.block_barrier();  // everybody is done with the last one
+  if (first && exec.warp() == 0) {
+    const std::int32_t worker = worker_of(exec);
+    FoundStart start{};
+    if (kFinds && list.partition.finders.divisor != 0) {
+      start = find_start(list, worker);
+    } else {
+      start.start = list.partition.starts[worker];
     }
-    aside.ahead = false;
+    if (one_lane) {
+      aside.line = core::ItemWalk(list, worker, start.start);  // without items, where none was found
+      aside.is_even = kFinds && start.even;
+    }
+  } else if (kFinds && exec.warp() == 1 && one_lane && (first ? list.partition.even.divisor != 0 : aside.is_even)) {
+    if (first) aside.even = core::EvenWalk(worker_of(exec));
+    core::WorkItem item{};
+    const bool found = aside.even.next(list, item);
+    put_aside(args, item, found, aside);
   }
-  __syncthreads();
+  exec.block_barrier();
+  if (kFinds && aside.is_even) return aside.found;
+  if (exec.warp() == 0 && one_lane) {
+    core::WorkItem item{};  // left undefined, a compiler keeps the last one's in registers
+    const bool found = aside.line.next(list, item);
+    put_aside(args, item, found, aside);
+  }
+  exec.block_barrier();
   return aside.found;
 }
 
@@ -86,23 +104,33 @@ __device__ __forceinline__ void start_walk(const AttendArgs& args, Aside& aside)
   return aside.found;
 }
 
+/// A shim's Exec: of a worker, where a block may have several.
+template <class E>
+[[nodiscard]] __device__ __forceinline__ E make_exec(const AttendArgs& args, std::uint8_t* shared) {
+  if constexpr (requires { E(shared, args.warps, args.layout.bytes); }) {
+    return E(shared, args.warps, args.layout.bytes);
+  } else {
+    return E(shared);
+  }
+}
+
 /// By all threads of the block.
-/// @tparam kShares  whether the kernel may be launched for shared units
+/// @tparam kShares  whether the kernel may be launched for shared units, of one worker a block then
 /// @param  shared   the block's dynamic shared memory, aligned as the shim's operands want it
 template <class Shim, bool kShares = false>
 __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, std::uint8_t* shared) {
-  typename Shim::Exec exec(shared);
-  auto& aside = *reinterpret_cast<Aside*>(shared + args.layout.aside);
+  // Blocks of instances whose warps share the rows have units of many row blocks, and registers for nothing else.
+  constexpr bool kFinds = !core::divides_rows(Shim::kConfig);
+  auto exec = make_exec<typename Shim::Exec>(args, shared);
+  auto& aside = *exec.template at_shared<Aside>(static_cast<std::uint32_t>(args.layout.aside));
   wait_for_previous();
   allow_dependents();
   const bool shares = kShares && args.list.partition.sharers.divisor != 0;
-  // Blocks of instances whose warps share the rows have units of many row blocks, and registers for nothing else.
-  if (!shares) start_walk<!core::divides_rows(Shim::kConfig)>(args, aside);
   // A loop, not a function called for each item: where that was not inlined, a kernel of two segments found its parameters and
   // its state through pointers.
-  while (shares ? shared_item(args, aside) : next_item(args, aside)) {
+  for (bool first = true; shares ? shared_item(args, aside) : next_item<kFinds>(args, exec, first, aside); first = false) {
     // Addresses are not worth registers from item to item. Blocks that share tiles know fewer of them so, and do not spill.
-    exec.template forget<!core::divides_rows(Shim::kConfig)>();
+    exec.template forget<kFinds>();
     // Plain instances have registers for what a tile asks of its item; the others read it where it lies.
     constexpr bool kPlain = Shim::kConfig.plain;
     const std::conditional_t<kPlain, core::RowMap, core::RowMap&> rows = aside.rows;

@@ -3,13 +3,17 @@
 
 #include "backends/sm80/exec.hpp"
 #include "backends/sm80/shims.hpp"
+#include "backends/sm80/worker_exec.hpp"
 #include "cuda/attend_items.cuh"
 #include "cuda/variants.hpp"
 
 namespace fp4pa::cuda {
 
+/// Where warps divide the keys, a block may have several workers.
 template <int index>
-using DecodingShim = sm80::ShimFor<simt::kInstances[index], sm80::WarpExec>;
+using DecodingExec = std::conditional_t<core::divides_rows(simt::kInstances[index]), sm80::WarpExec, sm80::WorkerExec>;
+template <int index>
+using DecodingShim = sm80::ShimFor<simt::kInstances[index], DecodingExec<index>>;
 
 /// The architecture that is being compiled for, 90 for 9.0; the host asks nothing of launch bounds.
 #if defined(__CUDA_ARCH__)

@@ -83,19 +83,19 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
                      name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
   }
   const Launch launch = launch_shape(instance, config, launch_device(device)).launch;
-  if (launch.layout.bytes > device.shared_bytes) {
+  if (launch.shared_bytes() > device.shared_bytes) {
     return api::fail(Status::kUnsupportedHeadDim, "head_dim %d with these formats needs %d bytes of shared memory; the device has %d",
-                     config.cache.head_dim, launch.layout.bytes, device.shared_bytes);
+                     config.cache.head_dim, launch.shared_bytes(), device.shared_bytes);
   }
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   int blocks = 0;
   const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &blocks, function_of(instance), threads_of(instance, launch), static_cast<std::size_t>(launch.layout.bytes));
+      &blocks, function_of(instance), threads_of(instance, launch), static_cast<std::size_t>(launch.shared_bytes()));
   if (const Status s = check(error, "asking for the kernel's occupancy"); s != Status::kOk) return s;
   if (blocks == 0) return api::fail(Status::kInternal, "instance %d does not fit on a multiprocessor", instance);
 
   choice->variant = instance;
-  choice->num_workers = blocks * device.multiprocessors;
+  choice->num_workers = blocks * launch.workers * device.multiprocessors;
   choice->tile_rows = simt::rows_of(shape_of(instance));
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
   if (config.validate_device_data) choice->workspace_bytes += 256;
@@ -117,10 +117,10 @@ Status run(const api::RunRequest& request) noexcept {
     params.partition.sharers = core::Divisor::of(static_cast<std::uint32_t>(sharers));
     params.partition.least_tiles = core::Divisor::of(static_cast<std::uint32_t>(std::max(1, least_keys / core::kScheduleTokens)));
   }
-  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps};
+  AttendArgs args{params, api::work_list(params), launch.layout, core::Divisor::of(static_cast<std::uint32_t>(launch.warps))};
   void* arguments[] = {&args};
   const auto attend = [&](dim3 blocks, bool after_another, int cluster) {
-    return check(cuda::launch(function_of(instance), blocks, threads_of(instance, launch), launch.layout.bytes, after_another,
+    return check(cuda::launch(function_of(instance), blocks, threads_of(instance, launch), launch.shared_bytes(), after_another,
                               arguments, stream, cluster),
                  "launching the attention");
   };
@@ -131,20 +131,18 @@ Status run(const api::RunRequest& request) noexcept {
   if (sharers != 0) return attend(dim3(sharers, params.num_kv_heads, params.batch), false, sharers);
   core::Partition& cut = args.list.partition;
   if (finds) cut.finders = core::Divisor::of(static_cast<std::uint32_t>(cut.num_workers));
-  std::int64_t blocks = cut.num_workers;
-  if (may_be_even) {  // then every unit has a block at least
-    const std::int64_t units = std::int64_t{params.batch} * params.num_kv_heads;
-    const core::EvenCut even = core::EvenCut::of(units, cut.num_workers);
+  if (may_be_even) {
+    const core::EvenCut even = core::EvenCut::of(std::int64_t{params.batch} * params.num_kv_heads, cut.num_workers);
     cut.even = core::Divisor::of(static_cast<std::uint32_t>(even.parts));
     cut.even_rounds = even.rounds;
-    blocks = std::max(units, blocks);
   }
+  const auto blocks = static_cast<unsigned>(cut.num_workers / launch.workers);
   const bool scheduled = finds || (request.args.same_lengths && !request.config.validate_device_data);
   if (!scheduled) {
     if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   }
-  if (const Status s = attend(dim3(static_cast<unsigned>(blocks)), dependent && !scheduled, 1); s != Status::kOk) return s;
-  return check(launch_merge(args, dependent, stream), "launching the merge");
+  if (const Status s = attend(dim3(blocks), dependent && !scheduled, 1); s != Status::kOk) return s;
+  return check(launch_merge(args, device.multiprocessors, dependent, stream), "launching the merge");
 }
 
 cudaError_t launch(const void* function, dim3 blocks, int threads, int shared_bytes, bool dependent, void** arguments,

@@ -16,6 +16,7 @@ template <int index>
 cudaError_t launch(const void* function, dim3 blocks, int threads, int shared_bytes, bool dependent, void** arguments,
                    cudaStream_t stream, int cluster = 1) noexcept;
 /// Merges the partial states of the units that were divided.
-cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t stream) noexcept;
+/// @param multiprocessors  of the device
+cudaError_t launch_merge(const AttendArgs& args, int multiprocessors, bool dependent, cudaStream_t stream) noexcept;
 
 }  // namespace fp4pa::cuda

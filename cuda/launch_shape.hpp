@@ -1,7 +1,9 @@
-// How many warps a block of an attention kernel has, and whether blocks share a unit: what a launch takes from its plan.
+// How many warps a worker of an attention kernel has, how many workers a block has, and whether blocks share a unit: what a launch takes
+// from its plan.
 //
-// Where warps divide the keys, a multiprocessor holds as many in a few large blocks as in many small ones. Blocks are as large as makes
-// units, or equal parts of them, come out even (core/schedule/even.hpp): a whole unit a block wants nothing merged. Plain C++.
+// Where warps divide the keys, a multiprocessor holds as many in a few large workers as in many small ones, all in one block. Workers are
+// as large as makes units, or equal parts of them, come out even (core/schedule/even.hpp): a whole unit a worker wants nothing merged.
+// Plain C++.
 #pragma once
 
 #include <algorithm>
@@ -24,30 +26,38 @@ struct LaunchShape {
   Launch launch;
   std::int32_t overhead_tiles;  // cost of an item beyond its tiles
   std::int32_t sharers;         // blocks that share a unit, in a cluster; 0: none do
-  bool finds;                   // blocks find their places from the lengths, see kernels/find_start.hpp; else by a schedule, if not shared
+  bool finds;                   // workers find their places from the lengths, see kernels/find_start.hpp; else by a schedule, if not shared
   bool may_be_even;             // they may find that a cut is even, see core/schedule/even.hpp
 };
 
-/// Cost of an item beyond its tiles of 64 tokens, for a block of four warps: the query's and the first pages' latencies, and merging
+/// Cost of an item beyond its tiles of 64 tokens, for a worker of four warps: the query's and the first pages' latencies, and merging
 /// the warps.
-inline constexpr std::int32_t kOverheadTiles = 12;
+inline constexpr std::int32_t kOverheadTiles = 10;
 /// On wgmma tiles are decoded into an item while the last one is stored.
 inline constexpr std::int32_t kWgmmaOverheadTiles = 6;
 
 [[nodiscard]] inline std::int32_t overhead_tiles(int variant, int warps) {
-  return decodes_ahead(variant) ? kWgmmaOverheadTiles : kOverheadTiles * warps / 4;
+  return decodes_ahead(variant) ? kWgmmaOverheadTiles : std::max(1, kOverheadTiles * warps / 4);
 }
 
-/// Most keys of a block's part of a shared unit. Blocks with as many more than their share of the call are as a rule still done
-/// before a schedule, a more even attention and a merge are: docs/cuda.md.
-inline constexpr std::int32_t kMostSharedKeys = 2048;
+/// Most keys of a block's part of a unit that so many blocks share. With more, workers that fill the multiprocessors and a merge are done
+/// sooner; large clusters leave some without a block: docs/cuda.md, "A call of a few short sequences".
+[[nodiscard]] constexpr std::int32_t most_shared_keys(std::int32_t sharers) { return sharers > 2 ? 1024 : 2048; }
 
-/// Blocks of a multiprocessor, by registers and shared memory.
+/// Blocks of one worker that a multiprocessor holds, by registers and shared memory.
 [[nodiscard]] inline int resident_blocks(int variant, const Launch& launch, const LaunchDevice& d) {
   constexpr int kReserved = 1024;  // of a block, by the system
   const int warps = simt::most_warps(shape_of(variant), d.compute_capability);
   const int shared = (d.shared_bytes + kReserved) / (core::round_up_to(launch.layout.bytes, 1024) + kReserved);
   return std::max(1, std::min(warps / launch.warps, shared));
+}
+
+/// The same launch with all of a multiprocessor's workers in one block, where warps divide the keys.
+[[nodiscard]] inline Launch in_one_block(int variant, Launch launch, const LaunchDevice& d) {
+  if (!may_find(variant)) return launch;
+  const int warps = simt::most_warps(shape_of(variant), d.compute_capability);
+  launch.workers = std::clamp(std::min(warps / launch.warps, d.shared_bytes / launch.layout.bytes), 1, kMostWorkers);
+  return launch;
 }
 
 [[nodiscard]] inline std::int64_t units_of(const AttentionConfig& c) { return std::int64_t{c.max_batch} * c.cache.num_kv_heads; }
@@ -64,43 +74,46 @@ inline constexpr std::int32_t kMostSharedKeys = 2048;
   const std::int32_t least_keys = launch.warps * shape_of(variant).tile_keys;
   std::int32_t sharers = 1;
   while (sharers < core::kMostSharers && 2 * sharers * units <= blocks && sharers * least_keys < keys) sharers *= 2;
-  return keys <= std::int64_t{sharers} * kMostSharedKeys ? sharers : 0;
+  return keys <= std::int64_t{sharers} * most_shared_keys(sharers) ? sharers : 0;
 }
 
-/// Most sequences of a line on which blocks find their places themselves: a lane adds up a 32nd of them.
+/// Most sequences of a line on which workers find their places themselves: a lane adds up a 32nd of them.
 inline constexpr std::int32_t kMostFound = 512;
+/// Warps of the smallest worker, unless shared memory has room for one alone.
+inline constexpr int kLeastWarps = 2;
 
 /// Whether the kernels of a plan find their places on the line from the lengths, without a schedule: decode, where every sequence is
-/// one row block, and lines that 32 bits hold.
-[[nodiscard]] inline bool finds_starts(int variant, const AttentionConfig& c, const LaunchDevice& d) {
+/// one row block, and lines that 32 bits hold whatever number of workers there will be.
+/// @param warps  of a worker as its kernel was made
+[[nodiscard]] inline bool finds_starts(int variant, const AttentionConfig& c, int warps, const LaunchDevice& d) {
   if (!may_find(variant) || api::split_tiles(c) != 0 || simt::passes(shape_of(variant), c) > 1) return false;
-  const int warps = simt::most_warps(shape_of(variant), d.compute_capability);
-  const std::int64_t blocks = std::max(units_of(c), std::int64_t{warps} * d.multiprocessors);
+  const int most = simt::most_warps(shape_of(variant), d.compute_capability);
+  const std::int64_t workers = std::int64_t{most / std::min(warps, kLeastWarps)} * d.multiprocessors;
   const std::int64_t tiles = (std::int64_t{c.max_kv_len} + core::kScheduleTokens - 1) / core::kScheduleTokens;
-  const std::int64_t line = (tiles + overhead_tiles(variant, warps)) * units_of(c);
-  return c.max_batch <= kMostFound && (line + 1) * (blocks + 1) < INT32_MAX;
+  const std::int64_t line = (tiles + overhead_tiles(variant, most)) * units_of(c);
+  return c.max_batch <= kMostFound && (line + 1) * (workers + 1) < INT32_MAX;
 }
 
-/// The share of a device's warps that an even cut into blocks of a launch would keep busy, less what merging and further rounds cost.
+/// The share of a device's warps that an even cut among the workers of a launch would keep busy, less what merging and further rounds cost.
 [[nodiscard]] inline double even_use(int variant, const Launch& launch, const LaunchDevice& d, std::int64_t units) {
-  const std::int32_t workers = resident_blocks(variant, launch, d) * d.multiprocessors;
+  const std::int32_t workers = launch.workers * d.multiprocessors;
   const core::EvenCut cut = core::EvenCut::of(units, workers);
   const double all = static_cast<double>(simt::most_warps(shape_of(variant), d.compute_capability)) * d.multiprocessors;
   const double used = static_cast<double>(units) * cut.parts * launch.warps / cut.rounds / all;
   return used - 0.03 * (cut.rounds - 1) - (cut.parts > 1 ? 0.02 + 0.0025 * cut.parts : 0.0);  // docs/cuda.md, "One item a block"
 }
 
-/// The launch of a plan whose cut may be even: at least two blocks of a multiprocessor, so that one opens an item while another computes;
-/// or one, for a single sequence, which has an item a block whatever its length.
+/// The launch of a plan whose cut may be even: at least two workers a multiprocessor, so that one opens an item while another computes;
+/// or one, for a single sequence, which has an item a worker whatever its length.
 [[nodiscard]] inline Launch even_launch(int variant, const AttentionConfig& c, const LaunchDevice& d) {
-  constexpr double kWorth = 0.85;  // of the warps: below that a line is expected to be faster, and has blocks as it was measured with
+  constexpr double kWorth = 0.85;  // of the warps: below that a line is expected to be faster, and has workers as it was measured with
   const int most = simt::most_warps(shape_of(variant), d.compute_capability);
-  Launch best = launch_of(variant, c, d.shared_bytes);
+  Launch best = in_one_block(variant, launch_of(variant, c, d.shared_bytes), d);
   double use = kWorth;
-  for (int warps = c.max_batch == 1 ? most : most / 2; warps > 1; --warps) {
-    if (most % warps != 0) continue;
-    const Launch launch{warps, shared_layout_of(variant, c, warps)};
-    if (launch.layout.bytes > d.shared_bytes) continue;
+  for (int warps = c.max_batch == 1 ? most : most / 2; warps >= kLeastWarps; --warps) {
+    const core::SharedLayout layout = shared_layout_of(variant, c, warps);
+    if (layout.bytes > d.shared_bytes) continue;
+    const Launch launch = in_one_block(variant, {warps, layout}, d);
     const double now = even_use(variant, launch, d, units_of(c));
     if (now <= use) continue;
     use = now;
@@ -112,9 +125,10 @@ inline constexpr std::int32_t kMostFound = 512;
 [[nodiscard]] inline LaunchShape launch_shape(int variant, const AttentionConfig& c, const LaunchDevice& d) {
   LaunchShape shape{launch_of(variant, c, d.shared_bytes), 0, 0, false, false};
   shape.sharers = sharers_of(variant, c, shape.launch, d);
-  shape.finds = shape.sharers == 0 && finds_starts(variant, c, d);
-  // Instances of one block a multiprocessor wait for memory, and have nothing to gain.
-  shape.may_be_even = shape.finds && shape_of(variant).blocks > 1;
+  shape.finds = shape.sharers == 0 && finds_starts(variant, c, shape.launch.warps, d);
+  // Instances of few warps wait for memory, and have nothing to gain.
+  shape.may_be_even = shape.finds && shape_of(variant).blocks > 1 && shape.launch.warps > 1;
+  if (shape.sharers == 0) shape.launch = in_one_block(variant, shape.launch, d);
   if (shape.may_be_even) shape.launch = even_launch(variant, c, d);
   shape.overhead_tiles = overhead_tiles(variant, shape.launch.warps);
   return shape;

@@ -1,6 +1,8 @@
 // The second pass of a run: units whose keys were divided, put together from their partial states. Under a balanced cut the
 // blocks of the workers that hold a unit's parts, but for the last part, share its rows, by the notes that the schedule left, or that they find themselves;
 // under fixed splits a block does what begins on the worker of its number.
+#include <algorithm>
+
 #include "cuda/dependency.cuh"
 #include "cuda/merge_rows.cuh"
 #include "cuda/merge_share.cuh"
@@ -11,6 +13,9 @@ namespace fp4pa::cuda {
 namespace {
 
 constexpr int kThreads = 32 * kShareWarps;
+/// Notes of a block, where there are more workers than blocks that come in at once.
+constexpr int kMostNotes = 4;
+static_assert(kMostNotes <= kShareWarps);
 
 /// Blocks that share what falls to a worker: a warp takes rows one behind the other, and waits for memory at each.
 constexpr int blocks_of_worker(int tile_rows) { return tile_rows > 32 ? tile_rows / 32 : 1; }
@@ -37,28 +42,43 @@ __device__ core::MergeNote load_note(const core::MergeNote* from) {
           __ldcg(&from->first), __ldcg(&from->last),  __ldcg(&from->count)};
 }
 
-// Few registers, so that a block finds room as soon as one of the attention kernel's leaves. Two kernels, since code that does not run
+/// What a worker's note says, and the rows of its unit.
+struct Noted {
+  core::MergeNote note;
+  core::RowMap rows;
+};
+
+// Few registers, so that a block finds room as soon as the attention kernel's leaves. Two kernels, since code that does not run
 // would part the code that does.
 __global__ void __launch_bounds__(kThreads, 3) merge_balanced(const __grid_constant__ AttendArgs args) {
   __shared__ MergeSums shared;
-  __shared__ core::MergeNote found;
+  __shared__ __align__(16) unsigned char storage[kMostNotes * sizeof(Noted)];
+  auto* const noted = reinterpret_cast<Noted*>(storage);
   prefetch(args.params);
-  const auto worker = static_cast<std::int32_t>(blockIdx.x);
-  const bool finds = args.list.partition.finders.divisor != 0;
-  if (finds) {
-    if (threadIdx.x < 32) {
-      const core::MergeNote own = find_note(args.list, worker);
-      if (threadIdx.x == 0) found = own;
+  const auto worker_of = [](int i) { return static_cast<std::int32_t>(blockIdx.x + i * gridDim.x); };
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  bool merges = false;
+  if (warp < kMostNotes) {  // a note each
+    const core::WorkList& list = args.list;
+    core::MergeNote note{};
+    if (worker_of(warp) < list.partition.num_workers) {
+      note = list.partition.finders.divisor != 0 ? find_note(list, worker_of(warp)) : load_note(list.partition.notes + worker_of(warp));
     }
-    __syncthreads();
+    merges = note.count > 1;
+    if (threadIdx.x % 32 == 0) {
+      noted[warp].note = note;
+      if (merges) noted[warp].rows = core::RowMap(args.params, {note.seq, note.block, note.kv_head, {0, 0}, -1});
+    }
   }
-  const core::MergeNote note = finds ? found : load_note(args.list.partition.notes + worker);
+  merges = __syncthreads_or(merges) != 0;
   // One block waits though it has nothing to merge: the call is not done before its attention is.
-  if (note.count <= 1 && blockIdx.x + blockIdx.y != 0) return;
-  const core::RowMap rows(args.params, {note.seq, note.block, note.kv_head, {0, 0}, -1});
+  if (!merges && blockIdx.x + blockIdx.y != 0) return;
   wait_for_previous();
-  if (note.count > 1) {
-    merge_share(args.params, shared, note, rows, worker, static_cast<int>(blockIdx.y), static_cast<int>(gridDim.y));
+#pragma unroll 1
+  for (int i = 0; i < kMostNotes; ++i) {
+    if (noted[i].note.count <= 1) continue;
+    merge_share(args.params, shared, noted[i].note, noted[i].rows, worker_of(i), static_cast<int>(blockIdx.y),
+                static_cast<int>(gridDim.y));
   }
 }
 
@@ -73,13 +93,15 @@ __global__ void __launch_bounds__(kThreads, 2) merge_pieces(const __grid_constan
 
 }  // namespace
 
-cudaError_t launch_merge(const AttendArgs& args, bool dependent, cudaStream_t stream) noexcept {
+cudaError_t launch_merge(const AttendArgs& args, int multiprocessors, bool dependent, cudaStream_t stream) noexcept {
   void* arguments[] = {const_cast<AttendArgs*>(&args)};
   const bool balanced = args.list.partition.split_tiles == 0;
   const void* const function =
       balanced ? reinterpret_cast<const void*>(&merge_balanced) : reinterpret_cast<const void*>(&merge_pieces);
   const int blocks = balanced ? blocks_of_worker(args.params.partition.tile_rows) : 1;
-  return launch(function, dim3(args.list.partition.num_workers, blocks), kThreads, 0, dependent, arguments, stream);
+  const int workers = args.list.partition.num_workers;
+  const int notes = balanced ? std::clamp(workers / (2 * multiprocessors), 1, kMostNotes) : 1;
+  return launch(function, dim3((workers + notes - 1) / notes, blocks), kThreads, 0, dependent, arguments, stream);
 }
 
 }  // namespace fp4pa::cuda

@@ -45,9 +45,15 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
                             : simt::shared_layout_of(shape, c, warps);
 }
 
+/// A block has 16 barriers: one for each worker and one for all.
+inline constexpr int kMostWorkers = 15;
+
 struct Launch {
-  int warps;
+  int warps;  // of a worker
   core::SharedLayout layout;
+  int workers = 1;  // of a block
+
+  [[nodiscard]] int shared_bytes() const { return workers * layout.bytes; }
 };
 /// As many warps as the variant was made for, or fewer where the device's shared memory ends.
 /// @param shared_bytes  that a block may ask for
@@ -62,7 +68,9 @@ struct Launch {
 }
 
 /// Of a block.
-[[nodiscard]] inline int threads_of(int variant, const Launch& launch) { return 32 * (launch.warps + shape_of(variant).producers); }
+[[nodiscard]] inline int threads_of(int variant, const Launch& launch) {
+  return 32 * (launch.workers * launch.warps + shape_of(variant).producers);
+}
 
 /// SM120 and SM121: the family whose matrix cores take FP4 with its scales through mma.sync.
 [[nodiscard]] constexpr bool has_native_kernels(int compute_capability) { return compute_capability / 10 == 12; }

@@ -63,7 +63,7 @@ FP4PA_DEVICE __attribute__((always_inline)) inline void attend([[maybe_unused]] 
       static_assert(Shim<index>::kNativeQueryBytes <= kRoom.terms * kRoom.elements * 2 * kShape.row_tiles * kAtomQueries);
     }
     FP4PA_DYNAMIC_SHARED(std::uint8_t, shared);
-    WaveExec exec(shared, args.warps);
+    WaveExec exec(shared, static_cast<int>(args.warps.divisor));
     core::for_each_item(args.list, block_id(), args.list.partition.starts[block_id()], [&](const core::WorkItem& item) {
       // What an item needs is found for that item, and not kept in scalar registers from one to the next.
       exec.forget();

@@ -97,7 +97,8 @@ Status run(const api::RunRequest& request) noexcept {
   auto* const stream = static_cast<Stream>(request.args.stream);
   const Launch launch = launch_of(kInstances[instance], request.config, device.shared_bytes);
   const core::AttentionParams params = api::make_params(request);
-  AttendArgs args{params, api::work_list(params), launch.layout, launch.warps};
+  AttendArgs args{params, api::work_list(params), launch.layout,
+                  core::Divisor::of(static_cast<std::uint32_t>(launch.warps))};
 
   if (request.config.validate_device_data) {
     if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;

@@ -2,7 +2,7 @@
 //
 // For decode: every sequence is one row block (or none), so that a sequence costs the same for each KV head, and the line is short
 // enough for 32 bits (finds_starts() in cuda/launch_shape.hpp). A lane adds up a run of sequences, lanes add up their sums by shuffles,
-// and the lane whose run holds the worker's first coordinate looks it up there. Lengths come from memory once, for all blocks at the
+// and the lane whose run holds the worker's first coordinate looks it up there. Lengths come from memory once, for all workers at the
 // same time; a kernel of one block that does this before the others begin takes longer than they take to do it for themselves.
 //
 // Where the lengths are close, there is no line: every worker has a part of a unit by arithmetic (core/schedule/even.hpp).

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/attention/params.hpp"
+#include "core/divisor.hpp"
 #include "core/schedule/work.hpp"
 #include "core/simt/shared_layout.hpp"
 
@@ -13,7 +14,7 @@ struct AttendArgs {
   core::AttentionParams params;
   core::WorkList list;
   core::SharedLayout layout;
-  std::int32_t warps;  // of an attention block
+  core::Divisor warps;  // of a worker
 };
 
 /// Prefix sums of the schedule: costs, and under fixed splits slots; where each worker starts, and what it will leave to merge.

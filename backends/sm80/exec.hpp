@@ -60,6 +60,12 @@ class WarpExec {
   __device__ __forceinline__ void warp_barrier() const { __syncwarp(); }
   __device__ __forceinline__ void block_barrier() const { __syncthreads(); }
 
+  /// What lies at an offset.
+  template <class T>
+  [[nodiscard]] __device__ __forceinline__ T* at_shared(std::uint32_t offset) const {
+    return reinterpret_cast<T*>(shared_ + offset);
+  }
+
   template <class T>
   __device__ __forceinline__ void store_shared(Lane, std::uint32_t offset, T value) const {
     *reinterpret_cast<T*>(shared_ + offset) = value;

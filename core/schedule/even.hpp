@@ -1,4 +1,4 @@
-// Even: every unit falls into as many parts, and no worker has more than one of them.
+// Even: every unit falls into as many parts, and every worker has one of them, or as many whole units as the others.
 //
 // A balanced cut gives nearly every worker the end of one unit and the beginning of another: two items to open and to end, two partial
 // states to leave and to merge. Units of nearly the same length, as many as go well into the number of workers, take less time
@@ -67,6 +67,29 @@ struct EvenPart {
   return {{seq, 0, unit - seq * list.num_kv_heads, {tiles.begin + cut(rank), tiles.begin + cut(rank + 1)}, count > 1 ? slot : -1},
           rank, count};
 }
+
+/// The parts of a worker, one after the other: one, or where there are more units than workers one in each round. Plain data that lies
+/// somewhere in between, as ItemWalk.
+class EvenWalk {
+ public:
+  FP4PA_FN explicit EvenWalk(std::int32_t worker) : at_(worker) {}
+
+  /// The next item; false where there are no more.
+  [[nodiscard]] FP4PA_FN bool next(const WorkList& list, WorkItem& item) {
+    const std::int32_t end = list.batch * list.num_kv_heads * static_cast<std::int32_t>(list.partition.even.divisor);
+    while (at_ < end) {
+      const EvenPart part = even_part(list, at_);
+      at_ += list.partition.num_workers;
+      if (part.parts == 0) continue;
+      item = part.item;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  std::int32_t at_;
+};
 
 /// The note of a worker with a part, see merge_note().
 [[nodiscard]] FP4PA_FN MergeNote even_note(const WorkList& list, std::int32_t worker) {

@@ -28,6 +28,9 @@ FP4PA_FN std::uint16_t round_to_bf16(float x) {
   }
 }
 
+/// Warps whose results are read together while warps are merged: one behind the other, each would be waited for.
+inline constexpr int kTogether = 4;
+
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum, Output& output) {
   reduce_peers(sum, [](float a, float b) { return a + b; });
@@ -68,21 +71,30 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_states(RowVector& max, RowVector& sum
   });
   exec_.block_barrier();
 
+  const int warps = exec_.num_warps();
   RowVector weight;
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
       const std::uint32_t at = kResultStates + 8 * row(lane, s);
       float common = kMinusInf;
-      FP4PA_NO_UNROLL
-      for (int w = 0; w < exec_.num_warps(); ++w) {
-        common = math::max(common, exec_.template load_shared<float>(lane, result_offset(w) + at));
-      }
       float total = 0.0f;
       FP4PA_NO_UNROLL
-      for (int w = 0; w < exec_.num_warps(); ++w) {
-        total += exec_.template load_shared<float>(lane, result_offset(w) + at + 4) *
-                 rescale(exec_.template load_shared<float>(lane, result_offset(w) + at), common);
+      for (int first = 0; first < warps; first += kTogether) {
+        float own_max[kTogether];
+        float own_sum[kTogether];
+        float highest = common;
+        FP4PA_UNROLL
+        for (int i = 0; i < kTogether; ++i) {  // past the last one the first again, without its sum
+          const std::uint32_t from = result_offset(first + i < warps ? first + i : 0) + at;
+          own_max[i] = exec_.template load_shared<float>(lane, from);
+          own_sum[i] = first + i < warps ? exec_.template load_shared<float>(lane, from + 4) : 0.0f;
+          highest = math::max(highest, own_max[i]);
+        }
+        total *= rescale(common, highest);
+        FP4PA_UNROLL
+        for (int i = 0; i < kTogether; ++i) total += own_sum[i] * rescale(own_max[i], highest);
+        common = highest;
       }
       weight.value[lane][s] = rescale(max.value[lane][s], common);
       max.value[lane][s] = common;
@@ -117,7 +129,8 @@ template <class Shim>
 template <class RowAt>
 FP4PA_FN void SimtTileBackend<Shim>::store_sums(DType dtype, void* data, bool chunks, RowAt&& row_at) const {
   constexpr int kChunks = kConfig.head_dim / 8;  // of a row
-  const int threads = exec_.num_warps() * E::kLanes;
+  const int warps = exec_.num_warps();
+  const int threads = warps * E::kLanes;
   exec_.block_barrier();
   exec_.each_lane([&](Lane lane) {
     FP4PA_NO_UNROLL
@@ -127,13 +140,20 @@ FP4PA_FN void SimtTileBackend<Shim>::store_sums(DType dtype, void* data, bool ch
       if (dim >= head_dim()) continue;
       float x[8] = {};
       FP4PA_NO_UNROLL
-      for (int w = 0; w < exec_.num_warps(); ++w) {
+      for (int first = 0; first < warps; first += kTogether) {
+        FourFloats four[2 * kTogether];
         FP4PA_UNROLL
-        for (int half = 0; half < 2; ++half) {
-          const auto four =
-              exec_.template load_shared<FourFloats>(lane, result_offset(w) + (r * kResultPitch + dim + 4 * half) * 4);
+        for (int j = 0; j < 2 * kTogether; ++j) {
+          const int w = first + j / 2;
+          four[j] = {};
+          if (w < warps) {
+            four[j] = exec_.template load_shared<FourFloats>(lane, result_offset(w) + (r * kResultPitch + dim + j % 2 * 4) * 4);
+          }
+        }
+        FP4PA_UNROLL
+        for (int j = 0; j < 2 * kTogether; ++j) {
           FP4PA_UNROLL
-          for (int d = 0; d < 4; ++d) x[4 * half + d] += four.value[d];
+          for (int d = 0; d < 4; ++d) x[j % 2 * 4 + d] += four[j].value[d];
         }
       }
       store_eight(dtype, data, row_at(r) + dim, chunks, x);

@@ -93,9 +93,10 @@ int run_evenly(Scene& s, std::int32_t workers) {
   const core::EvenCut cut = core::EvenCut::of(units, workers);
   list.partition.even = core::Divisor::of(static_cast<std::uint32_t>(cut.parts));
   list.partition.even_rounds = cut.rounds;
-  for (std::int32_t worker = 0; worker < std::max(units, workers); ++worker) {
-    const core::EvenPart part = core::even_part(list, worker);
-    if (part.parts > 0) attend_by_the_book<kSegments, kTileKeys>(s, p, part.item);
+  for (std::int32_t worker = 0; worker < workers; ++worker) {
+    core::EvenWalk walk(worker);
+    core::WorkItem item{};
+    while (walk.next(list, item)) attend_by_the_book<kSegments, kTileKeys>(s, p, item);
   }
   int divided = 0;
   for (std::int32_t worker = 0; worker < workers; ++worker) {

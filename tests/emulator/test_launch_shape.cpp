@@ -1,4 +1,4 @@
-// How many warps CUDA's blocks have, and whether they share units: cuda/launch_shape.hpp, for an H200.
+// How many warps CUDA's workers have, how many workers its blocks, and whether blocks share units: cuda/launch_shape.hpp, for an H200.
 #include <doctest/doctest.h>
 
 #include <cstdint>
@@ -38,47 +38,55 @@ cuda::LaunchShape shape_of(const AttentionConfig& c) {
 
 }  // namespace
 
-TEST_CASE("blocks are as large as makes units come out even") {
+TEST_CASE("workers are as large as makes units come out even, and fill a multiprocessor") {
   constexpr std::int32_t K = 1024;
   struct Row {
     KvFormat format;
     std::int32_t batch, heads, kv_heads, keys;
-    int warps;
+    int warps, workers;
     bool even;
   };
   for (const Row& r : {
-           Row{KvFormat::kMxfp4, 64, 64, 8, 8 * K, 3, true},    // 512 units on 528 blocks
-           Row{KvFormat::kMxfp4, 32, 32, 8, 8 * K, 6, true},    // 256 on 264
-           Row{KvFormat::kMxfp4, 128, 32, 8, 2 * K + 1, 3, true},  // 1024 on 528, two rounds
-           Row{KvFormat::kMxfp4, 8, 64, 8, 32 * K, 6, true},    // 64 units in four parts on 264
-           Row{KvFormat::kMxfp4, 1, 32, 8, 128 * K, 12, true},  // 8 in 16 parts, which merge sooner than 33
-           Row{KvFormat::kNvfp4, 16, 32, 32, 8 * K, 3, true},
-           Row{KvFormat::kMxfp4, 40, 32, 8, 8 * K, 4, true},    // 320: nothing comes out even enough
-           Row{KvFormat::kFp8E4m3, 64, 64, 8, 8 * K, 2, true},  // eight warps a multiprocessor
-           Row{KvFormat::kFp8E4m3, 32, 32, 8, 8 * K, 4, true},
-           Row{KvFormat::kBf16, 64, 64, 8, 8 * K, 6, false},    // one block a multiprocessor
+           Row{KvFormat::kMxfp4, 64, 64, 8, 8 * K, 4, 4, true},    // 512 units on 528 workers
+           Row{KvFormat::kMxfp4, 32, 32, 8, 8 * K, 8, 2, true},    // 256 on 264
+           Row{KvFormat::kMxfp4, 128, 32, 8, 2 * K + 1, 2, 8, true},  // 1024 on 1056
+           Row{KvFormat::kMxfp4, 8, 64, 8, 32 * K, 8, 2, true},    // 64 units in four parts on 264
+           Row{KvFormat::kMxfp4, 1, 32, 8, 128 * K, 16, 1, true},  // 8 in 16 parts, which merge sooner than 33
+           Row{KvFormat::kNvfp4, 16, 32, 32, 8 * K, 4, 4, true},
+           Row{KvFormat::kMxfp4, 40, 32, 8, 8 * K, 3, 5, true},    // 320 in two parts on 660
+           Row{KvFormat::kMxfp4, 37, 32, 8, 8 * K, 4, 4, true},   // 296: nothing comes out even enough
+           Row{KvFormat::kFp8E4m3, 64, 64, 8, 8 * K, 2, 4, true},  // eight warps a multiprocessor
+           Row{KvFormat::kFp8E4m3, 32, 32, 8, 8 * K, 4, 2, true},
+           Row{KvFormat::kBf16, 64, 64, 8, 8 * K, 6, 1, false},    // six
        }) {
     CAPTURE(r.batch);
     CAPTURE(static_cast<int>(r.format));
     const cuda::LaunchShape shape = shape_of(config_of(r.format, r.batch, r.heads, r.kv_heads, r.keys));
     CHECK(shape.launch.warps == r.warps);
+    CHECK(shape.launch.workers == r.workers);
     CHECK(shape.may_be_even == r.even);
     CHECK(shape.finds);
     CHECK(shape.sharers == 0);
-    CHECK(shape.overhead_tiles == 12 * r.warps / 4);
+    CHECK(shape.overhead_tiles == 10 * r.warps / 4);
   }
 }
 
-TEST_CASE("few and short units are shared, and others have a schedule, by blocks as they were made") {
+TEST_CASE("few and short units are shared, and others have a schedule, by workers as they were made") {
   const cuda::LaunchShape few = shape_of(config_of(KvFormat::kMxfp4, 1, 32, 8, 1024));
   CHECK(few.sharers == 8);
   CHECK(!few.finds);
   CHECK(few.launch.warps == 4);
+  CHECK(few.launch.workers == 1);
+  CHECK(shape_of(config_of(KvFormat::kMxfp4, 1, 32, 8, 8 * 1024)).sharers == 8);
+  CHECK(shape_of(config_of(KvFormat::kMxfp4, 1, 32, 8, 8 * 1024 + 1)).sharers == 0);
+  CHECK(shape_of(config_of(KvFormat::kMxfp4, 16, 32, 8, 4 * 1024)).sharers == 2);
+  CHECK(shape_of(config_of(KvFormat::kMxfp4, 16, 32, 8, 4 * 1024 + 1)).sharers == 0);
   const cuda::LaunchShape many = shape_of(config_of(KvFormat::kMxfp4, 1000, 32, 8, 1024));
   CHECK(many.sharers == 0);
   CHECK(!many.finds);
   CHECK(!many.may_be_even);
   CHECK(many.launch.warps == 4);
+  CHECK(many.launch.workers == 4);
   AttentionConfig fixed = config_of(KvFormat::kMxfp4, 64, 64, 8, 8192);
   fixed.batch_invariant = true;
   CHECK(!shape_of(fixed).finds);
@@ -124,16 +132,19 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
     REQUIRE(variant >= 0);
     const cuda::LaunchShape shape = cuda::launch_shape(variant, c, d);
     const core::SimtConfig& instance = cuda::shape_of(variant);
-    CHECK(shape.launch.layout.bytes <= d.shared_bytes);
+    CHECK(shape.launch.shared_bytes() <= d.shared_bytes);
     if (core::divides_rows(instance) || core::divides_tiles(instance)) {
       CHECK(shape.launch.warps == instance.warps);
+      CHECK(shape.launch.workers == 1);
       continue;
     }
     const int most = simt::most_warps(instance, d.compute_capability);
-    const int resident = cuda::resident_blocks(variant, shape.launch, d);
+    const int blocks = shape.sharers != 0 ? cuda::resident_blocks(variant, shape.launch, d) : 1;
     CHECK(shape.launch.warps >= 1);
-    CHECK(shape.launch.warps * resident <= most);
-    CHECK(resident * (core::round_up_to(shape.launch.layout.bytes, 1024) + 1024) <= d.shared_bytes + 1024);
+    CHECK(shape.launch.workers >= 1);
+    CHECK(shape.launch.workers <= 15);  // a barrier each, and one for all
+    CHECK(shape.launch.warps * shape.launch.workers * blocks <= most);
+    CHECK(blocks * (core::round_up_to(shape.launch.shared_bytes(), 1024) + 1024) <= d.shared_bytes + 1024);
     several += shape.launch.warps != instance.warps ? 1 : 0;
   }
   CHECK(several > 100);

@@ -53,7 +53,7 @@ const OnHost FP4PA_TEST_TABLE{
           return found;
         },
     .merge = [](const core::AttentionParams& params,
-                const core::WorkList& list) { gpu::launch_merge({params, list, {}, 0}, nullptr); },
+                const core::WorkList& list) { gpu::launch_merge({params, list, {}, {}}, nullptr); },
     .prepare_x = gpu::prepare_x,
     .check =
         [](const AttentionConfig& c, const core::AttentionParams& params) {

@@ -129,6 +129,32 @@ TEST_CASE("an even cut: every unit once, in parts of one size on neighbouring wo
   CHECK(idle > 1000);
 }
 
+TEST_CASE("workers walk the parts of an even cut, each once, in rounds") {
+  int later = 0;
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    Work w = one_block_a_sequence(seed);
+    WorkList list = w.list();
+    list.partition = even_partition(w);
+    const auto units = static_cast<std::int32_t>(w.q_lens.size()) * w.num_kv_heads;
+    const std::int32_t end = units * static_cast<std::int32_t>(list.partition.even.divisor);
+    INFO("seed ", seed);
+    for (std::int32_t worker = 0; worker < w.num_workers; ++worker) {
+      EvenWalk walk(worker);
+      WorkItem item{};
+      for (std::int32_t at = worker; at < end; at += w.num_workers) {
+        const EvenPart part = even_part(list, at);
+        if (part.parts == 0) continue;
+        REQUIRE(walk.next(list, item));
+        CHECK(std::tuple(item.seq, item.kv_head, item.tiles.begin, item.tiles.end, item.partial_slot) ==
+              std::tuple(part.item.seq, part.item.kv_head, part.item.tiles.begin, part.item.tiles.end, part.item.partial_slot));
+        later += at != worker ? 1 : 0;
+      }
+      CHECK(!walk.next(list, item));
+    }
+  }
+  CHECK(later > 100);
+}
+
 TEST_CASE("which cut a batch gets") {
   const auto equal = [](std::size_t batch, std::int32_t keys) { return std::vector<std::int32_t>(batch, keys); };
   SUBCASE("units that fill the workers are left whole") {
