@@ -103,8 +103,12 @@ struct KeyProduct {
   using PerLane = typename E::template PerLane<T>;
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
+  /// Whether sums run through all blocks in one chain, whose end has nothing to add up. For NVFP4 of many warps a multiprocessor: others
+  /// were no faster, or slower.
+  static constexpr bool kOneChain =
+      kConfig.k[0] == KvKind::kNvfp4 && kConfig.v[0] == KvKind::kNvfp4 && kConfig.head_dim <= 128;
   /// Blocks of dims multiplied side by side, so that instructions that depend on each other do not follow each other.
-  static constexpr int kSides = kConfig.exact_head_dim && kBlocks % 2 == 0 && kRowTiles == 1 ? 2 : 1;
+  static constexpr int kSides = kConfig.exact_head_dim && kBlocks % 2 == 0 && kRowTiles == 1 && !kOneChain ? 2 : 1;
 
   template <KvKind kKind, class Stream, class Scores>
   FP4PA_FN static void multiply(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
