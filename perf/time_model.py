@@ -67,8 +67,8 @@ KERNELS = [
     Kernel("prefill, native", "gfx950", "native_prefill(Mxfp4, Mxfp4Tokens, 128)", "mxfp4", 128, 64, 4, prefill=True),
     Kernel("prefill, native QK", "gfx950", "native_prefill(Mxfp4, Mxfp4, 128)", "mxfp4", 128, 64, 4, prefill=True),
     Kernel("prefill, native QK", "gfx950", "native_prefill(Mxfp8, Mxfp8, 128)", "mxfp8", 128, 64, 4, prefill=True),
-    Kernel("decode in registers", "sm_90", "plain(decode(Mxfp4, Mxfp4, 128, 1, 4, 3, 3))", "mxfp4", 32, 8, 1),
-    Kernel("decode in registers", "sm_90", "plain(decode(Nvfp4, Nvfp4, 128, 1, 4, 3, 3))", "nvfp4", 32, 8, 1),
+    Kernel("decode in registers", "sm_90", "plain(decode(Mxfp4, Mxfp4, 128, 1, 4, 4, 2))", "mxfp4", 32, 8, 1),
+    Kernel("decode in registers", "sm_90", "plain(decode(Nvfp4, Nvfp4, 128, 1, 4, 4, 2))", "nvfp4", 32, 8, 1),
     Kernel("decode in registers", "sm_90", "plain(decode(Fp8, Fp8, 128, 1, 4, 2, 3))", "fp8_e4m3", 32, 8, 1),
     Kernel("decode", "sm_90", "plain(decode(Bf16, Bf16, 128, 1, 6, 1, 2))", "bf16", 32, 8, 1),
 ]
