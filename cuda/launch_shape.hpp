@@ -79,8 +79,6 @@ inline constexpr std::int32_t kWgmmaOverheadTiles = 6;
 
 /// Most sequences of a line on which workers find their places themselves: a lane adds up a 32nd of them.
 inline constexpr std::int32_t kMostFound = 512;
-/// Warps of the smallest worker, unless shared memory has room for one alone.
-inline constexpr int kLeastWarps = 2;
 
 /// Whether the kernels of a plan find their places on the line from the lengths, without a schedule: decode, where every sequence is
 /// one row block, and lines that 32 bits hold whatever number of workers there will be.
@@ -88,7 +86,7 @@ inline constexpr int kLeastWarps = 2;
 [[nodiscard]] inline bool finds_starts(int variant, const AttentionConfig& c, int warps, const LaunchDevice& d) {
   if (!may_find(variant) || api::split_tiles(c) != 0 || simt::passes(shape_of(variant), c) > 1) return false;
   const int most = simt::most_warps(shape_of(variant), d.compute_capability);
-  const std::int64_t workers = std::int64_t{most / std::min(warps, kLeastWarps)} * d.multiprocessors;
+  const std::int64_t workers = std::int64_t{most / std::min(warps, core::kLeastWorkerWarps)} * d.multiprocessors;
   const std::int64_t tiles = (std::int64_t{c.max_kv_len} + core::kScheduleTokens - 1) / core::kScheduleTokens;
   const std::int64_t line = (tiles + overhead_tiles(variant, most)) * units_of(c);
   return c.max_batch <= kMostFound && (line + 1) * (workers + 1) < INT32_MAX;
@@ -110,7 +108,7 @@ inline constexpr int kLeastWarps = 2;
   const int most = simt::most_warps(shape_of(variant), d.compute_capability);
   Launch best = in_one_block(variant, launch_of(variant, c, d.shared_bytes), d);
   double use = kWorth;
-  for (int warps = c.max_batch == 1 ? most : most / 2; warps >= kLeastWarps; --warps) {
+  for (int warps = c.max_batch == 1 ? most : most / 2; warps >= core::kLeastWorkerWarps; --warps) {
     const core::SharedLayout layout = shared_layout_of(variant, c, warps);
     if (layout.bytes > d.shared_bytes) continue;
     const Launch launch = in_one_block(variant, {warps, layout}, d);

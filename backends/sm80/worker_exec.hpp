@@ -10,11 +10,14 @@
 
 #include "backends/sm80/exec.hpp"
 #include "core/divisor.hpp"
+#include "core/simt/config.hpp"
 
 namespace fp4pa::sm80 {
 
 class WorkerExec : public WarpExec {
  public:
+  static constexpr int kLeastWarps = core::kLeastWorkerWarps;
+
   /// @param shared  the block's dynamic shared memory, aligned to 128 bytes
   /// @param warps   of a worker
   /// @param bytes   of a worker's shared memory, a multiple of 128

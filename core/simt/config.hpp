@@ -12,6 +12,9 @@ enum class WarpsDivide : std::int32_t {
   kTile,  // a few dozen rows: every warp sees all rows, has its share of a tile's keys in Q K^T and of the dims in P V
 };
 
+/// Warps of the smallest worker that a launch chooses, where it does (cuda/launch_shape.hpp), unless shared memory has room for one alone.
+inline constexpr int kLeastWorkerWarps = 2;
+
 struct SimtConfig {
   KvKind k[2];         // per segment
   KvKind v[2];

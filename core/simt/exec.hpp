@@ -64,7 +64,19 @@ concept Exec = requires(E& e, const E& ce, typename E::template PerLane<float>& 
   e.template copy_wait<0>();
 };
 
-// What an Exec may have beside the concept, for compilers that know better than their registers allow.
+// What an Exec may have beside the concept: kLeastWarps, where a launch chooses how many warps work on an item; and for compilers that
+// know better than their registers allow, opaque() and anew().
+
+/// Warps that work on an item at least.
+/// @param warps  that an instance is made for
+template <class E>
+[[nodiscard]] FP4PA_FN constexpr int least_warps(int warps) {
+  if constexpr (requires { E::kLeastWarps; }) {
+    return warps < E::kLeastWarps ? warps : E::kLeastWarps;
+  } else {
+    return warps;
+  }
+}
 
 /// x, in a register from here on: a compiler would rather find it out again for every tile.
 template <class E, class T>

@@ -274,7 +274,7 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN Rotation rotation() const { return kPlain && kConfig.terms == 1 ? Rotation::kNone : p_.rotation; }
 
   // load_query.hpp
-  static constexpr int kSharers = kConfig.warps < 2 ? kConfig.warps : 2;  // of the rows: warps of the smallest worker that is taken
+  static constexpr int kSharers = least_warps<E>(kConfig.warps);  // of the rows
   static constexpr int kQuadRows =
       divides_rows(kConfig) || kWarpRows > 4 * kSharers ? 4 : (kWarpRows + kSharers - 1) / kSharers;
   static constexpr int kQuads = (kConfig.head_dim + 4 * E::kLanes - 1) / (4 * E::kLanes);
