@@ -2,7 +2,6 @@
 #pragma once
 
 #include "backends/sm90/exec.hpp"
-#include "backends/sm90/group_backend.hpp"
 #include "backends/sm90/prefill_shim.hpp"
 #include "backends/sm90/producer.hpp"
 #include "cuda/attend_items.cuh"
@@ -81,37 +80,10 @@ __global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), sm9
   }
 }
 
-template <int index>
-using GroupTiles = sm90::GroupBackend<sm90::kInstances[index], sm90::WarpExec>;
-struct GroupShim {
-  using Exec = sm90::WarpExec;
-};
-
-/// The same for a row whose warps divide the tiles.
-template <int index>
-__global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), sm90::kInstances[index].blocks)
-    attend_group(const __grid_constant__ AttendArgs args) {
-  extern __shared__ __align__(1024) std::uint8_t shared[];
-  attend_items<GroupShim, GroupTiles<index>>(args, shared);
-}
-
-template <int index>
-const void* sm90_function() {
-  if constexpr (core::divides_tiles(sm90::kInstances[index])) {
-    return reinterpret_cast<const void*>(&attend_group<index>);
-  } else {
-    return reinterpret_cast<const void*>(&attend_sm90<index>);
-  }
-}
-
 // Named by number, because nvcc 13.0 loses the shape of a shim that it meets in an assertion.
 template <int index>
 constexpr bool wgmma_sizes_agree() {
-  if constexpr (core::divides_tiles(sm90::kInstances[index])) {
-    return GroupTiles<index>::Layout::kBytes == sm90::group_bytes(sm90::kInstances[index]);
-  } else {
-    return sizes_agree<WgmmaShim<index>>();
-  }
+  return sizes_agree<WgmmaShim<index>>();
 }
 
 }  // namespace fp4pa::cuda
@@ -122,6 +94,6 @@ constexpr bool wgmma_sizes_agree() {
   static_assert(wgmma_sizes_agree<index>());                                  \
   template <>                                                                 \
   const void* attend_function<kFirstSm90 + index>() noexcept {                \
-    return sm90_function<index>();                                            \
+    return reinterpret_cast<const void*>(&attend_sm90<index>);                                            \
   }                                                                           \
   }

@@ -32,6 +32,13 @@ namespace instance {
 constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int row_tiles, int warps, int blocks, int stages, int tile_keys = 32) {
   return {{k, k}, {v, v}, 1, head_dim, true, row_tiles, WarpsDivide::kKeys, warps, blocks, tile_keys, {stages, stages}, false};
 }
+/// A few query tokens: 16 query rows a tile (32 with two row tiles), in A.
+constexpr SimtConfig few_rows(KvKind kind, int row_tiles, int warps, int blocks, int stages) {
+  SimtConfig c = decode(kind, kind, 128, row_tiles, warps, blocks, stages);
+  c.plain = true;
+  c.query_is_a = true;
+  return c;
+}
 /// Prefill: four warps with 32 query rows each share the keys, which the block decodes once.
 constexpr SimtConfig prefill(KvKind k, KvKind v, int head_dim, int tile_keys) {
   return {{k, k}, {v, v}, 1, head_dim, true, 2, WarpsDivide::kRows, 4, 2, tile_keys, {2, 2}, true};
@@ -67,8 +74,8 @@ inline constexpr SimtConfig kInstances[] = {
     instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 64, 1, 4, 4, 2, 64)),
     instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 256, 1, 4, 2, 2)),
     instance::plain(instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 4, 2), KvKind::kBf16)),
-    instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 2, 4, 2, 3)),
-    instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 2, 4, 2, 3)),
+    instance::few_rows(KvKind::kMxfp4, 1, 4, 3, 3),
+    instance::few_rows(KvKind::kNvfp4, 1, 4, 3, 2),
     instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 4, 2, 64)),
     instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 1, 4, 2, 2)),
     instance::plain(instance::decode(KvKind::kFp8, KvKind::kFp8, 64, 1, 4, 3, 4)),
@@ -101,12 +108,18 @@ inline constexpr SimtConfig kInstances[] = {
     instance::prefill(KvKind::kMxfp8, KvKind::kMxfp8, 128, 64),
     instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 128, 1, 4, 4, 2)),
     instance::plain(instance::with_recent(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 4, 2), KvKind::kBf16)),
+    instance::few_rows(KvKind::kMxfp4, 2, 4, 2, 3),
+    instance::few_rows(KvKind::kNvfp4, 2, 4, 2, 3),
+    instance::few_rows(KvKind::kFp8, 1, 4, 3, 2),
+    instance::few_rows(KvKind::kFp8, 2, 4, 2, 3),
+    instance::few_rows(KvKind::kBf16, 1, 6, 1, 2),
+    instance::few_rows(KvKind::kBf16, 2, 6, 1, 2),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 
 /// Query rows of an instance's atoms, and of its tiles.
-[[nodiscard]] constexpr int atom_queries(const SimtConfig& c) { return c.decode_tiles ? 16 : 8; }
+[[nodiscard]] constexpr int atom_queries(const SimtConfig& c) { return c.decode_tiles || c.query_is_a ? 16 : 8; }
 [[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, atom_queries(c)); }
 
 [[nodiscard]] inline KvKind kind_of(const KvTensorDesc& tensor) {
@@ -154,12 +167,13 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
   return (rows + rows_of(i) - 1) / rows_of(i);
 }
 
-/// What the passes cost. Where warps divide the rows, every warp waits for keys that one block alone brings in: measured at 4.5
-/// passes of warps that divide the keys, with a few dozen rows. Tiles of 64 rows are for whom one suffices, and cost three.
+/// What the passes cost, in tenths of one of 8 or 16 rows: measured at 15 for 32 rows, and where warps divide the rows, so that every warp
+/// waits for keys that one block alone brings in, at 45 with a few dozen rows, 32 on wgmma. Tiles of 64 rows are for whom one suffices.
 [[nodiscard]] inline std::int64_t pass_cost(const SimtConfig& i, const AttentionConfig& c) {
   const std::int64_t n = passes(i, c);
-  if (!core::divides_rows(i)) return n;
-  return n == 1 && i.producers > 0 && rows_of(i) == 64 ? 3 : 4 * n;
+  if (!core::divides_rows(i)) return n * (i.query_is_a && i.row_tiles == 2 ? 15 : 10);
+  if (i.producers == 0) return 40 * n;
+  return n == 1 && rows_of(i) == 64 ? 30 : 32 * n;
 }
 
 /// Of the first in a list that serve a configuration and have its formats, the one whose tiles its rows fill best; -1 if none.

@@ -1,10 +1,8 @@
-// The kernels for sm_90a, on wgmma: prefill, and few query rows more than decode has. Everything else runs there in the kernels of
-// instances.hpp.
+// The kernels for sm_90a, on wgmma: prefill. Everything else runs there in the kernels of instances.hpp.
 //
 // Plain C++: the tests run the same list on the host.
 #pragma once
 
-#include "backends/sm90/group_layout.hpp"
 #include "backends/sm90/prefill_shim.hpp"
 #include "cuda/instances.hpp"
 
@@ -20,10 +18,6 @@ constexpr core::SimtConfig prefill(KvKind kind, int head_dim, int tile_keys) {
 /// One warpgroup of 64 query rows, and one whose warps share decoding: two blocks fit on a multiprocessor.
 constexpr core::SimtConfig prefill_64(KvKind kind) {
   return {{kind, kind}, {kind, kind}, 1, 128, true, 1, core::WarpsDivide::kRows, 4, 2, 64, {0, 0}, true, 4, true};
-}
-/// A warpgroup for up to `rows` query rows, which decodes keys and values in registers.
-constexpr core::SimtConfig group(KvKind k, KvKind v, int rows, int blocks, int stages) {
-  return {{k, k}, {v, v}, 1, 128, true, rows / 8, core::WarpsDivide::kTile, kGroupWarps, blocks, 64, {stages, stages}, false, 0, true};
 }
 }  // namespace instance
 
@@ -43,8 +37,6 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::prefill_64(KvKind::kNvfp4),
     instance::prefill_64(KvKind::kFp8),
     instance::prefill_64(KvKind::kBf16),
-    instance::group(KvKind::kMxfp4, KvKind::kMxfp4, 32, 3, 4),
-    instance::group(KvKind::kNvfp4, KvKind::kNvfp4, 32, 3, 4),
 };
 /// Of a block.
 [[nodiscard]] constexpr int threads_of(const core::SimtConfig& c) { return 32 * (c.warps + c.producers); }

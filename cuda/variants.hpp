@@ -35,11 +35,6 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
 
 [[nodiscard]] inline core::SharedLayout shared_layout_of(int variant, const AttentionConfig& c, int warps) {
   const core::SimtConfig& shape = shape_of(variant);
-  if (core::divides_tiles(shape)) {
-    core::SharedLayout layout{};
-    layout.bytes = sm90::group_bytes(shape);
-    return layout;
-  }
   if (is_sm90(variant)) return simt::shared_layout_of<sm80::OperandScales, sm90::DecodedTiles>(shape, c, warps);
   return is_native(variant) ? sm120::shared_layout_of(shape, c, warps)
                             : simt::shared_layout_of(shape, c, warps);
@@ -90,17 +85,10 @@ inline constexpr int kSm90SharedBytes = 227 * 1024;
 [[nodiscard]] inline int select_decoding(const AttentionConfig& c, int compute_capability) {
   const int decoding = simt::select_instance(c);
   if (compute_capability != 90 || decoding < 0) return decoding;
-  // Rows that decode would walk the keys for more than once, and a warpgroup does once.
-  for (int i = 0; i < sm90::kNumInstances; ++i) {
-    const core::SimtConfig& shape = sm90::kInstances[i];
-    if (core::divides_tiles(shape) && simt::serves(shape, c) && simt::passes(shape, c) == 1 && simt::passes(shape_of(decoding), c) > 1) {
-      return kFirstSm90 + i;
-    }
-  }
   int best = decoding;
   for (int i = 0; i < sm90::kNumInstances; ++i) {
     const core::SimtConfig& shape = sm90::kInstances[i];
-    if (core::divides_tiles(shape) || !simt::serves(shape, c)) continue;
+    if (!simt::serves(shape, c)) continue;
     const std::int64_t cost = simt::pass_cost(shape, c) - simt::pass_cost(shape_of(best), c);
     if ((best == decoding ? cost <= 0 : cost < 0) && shared_layout_of(kFirstSm90 + i, c, shape.warps).bytes <= kSm90SharedBytes) {
       best = kFirstSm90 + i;

@@ -68,16 +68,6 @@ class Sm90Exec : public Sm80Exec {
     return block().vote(round);
   }
 
-  template <class Offset, class Words>
-  void store_matrix_transposed(Offset&& offset, Words&& words, Site at = Site::current()) {
-    const auto address = addresses(offset);
-    const Access now = access(kAllLanes, at);
-    isa::stmatrix_m8n8(4, true, address, ByLane<Lane, Words>{words}, [&](int, std::uint32_t to, int bytes, const std::uint8_t* from) {
-      if (aligned(to, 16, now)) block().write(to, static_cast<std::uint32_t>(bytes), from, now);
-    });
-    count_collective(at, 16, address.data());
-  }
-
  private:
   template <class Element, int kN, bool kTransposed, class D, class Rows>
   void issue(D&& d, const sm90::SharedMatrix& b, bool accumulate, Site at, Rows&& load) {

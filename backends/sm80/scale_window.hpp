@@ -124,6 +124,50 @@ struct ScaleWindow {
     });
   }
 
+  /// Whether the window leaves out any scale of the tile that counts.
+  template <KvKind kKind, class Stream, class Output>
+  [[nodiscard]] FP4PA_FN static bool any_outside(E& exec, const Stream& stream, const Output& output) {
+    const int top = top_of<kKind>(output.unit_log2);
+    return exec.any([&](Lane lane) {
+      bool mine = false;
+      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
+        FP4PA_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          const int byte = static_cast<int>(byte_of(word, i));
+          mine = mine || (i < bytes && byte != 0 && (byte == 255 || !is_inside(byte, top)));
+        }
+      });
+      return mine;
+    });
+  }
+  /// From products of decoded values and probabilities to the output's unit, for a scale that the window leaves out; false: it does not.
+  template <KvKind kKind, class Stream, class Output>
+  [[nodiscard]] FP4PA_FN static bool outside_scale(E& exec, Lane lane, const Stream& stream, const Output& output, int key, int block,
+                                                   float& scale) {
+    const int top = top_of<kKind>(output.unit_log2);
+    const int index = OperandScales::count(kKind, stream.head_dim()) == 1 ? 0 : block;
+    const int byte = exec.template load_shared<std::uint8_t>(
+        lane, stream.tile_offset() + stream.layout().v_scales + OperandScales::raw_offset(kKind, stream.head_dim(), key) + index);
+    if (byte == 0 || (byte != 255 && is_inside(byte, top))) return false;
+    const int log2 = byte - 127 - output.unit_log2 - Shim::kProbabilityLog2 - decoded_f16_log2(kKind);
+    scale = byte == 255 ? std::numeric_limits<float>::quiet_NaN() : log2 < -126 ? 0.0f : core::exp2_exact(log2);
+    return true;
+  }
+  /// Dim `dim` of a staged key of V, decoded.
+  template <KvKind kKind, class Stream>
+  [[nodiscard]] FP4PA_FN static float value_at(E& exec, Lane lane, const Stream& stream, int key, int dim) {
+    constexpr int kChunkDims = core::kChunkBytes / 2 * core::per_halfword(kKind);
+    const std::uint32_t row = row_offset(stream.tile_offset() + stream.layout().v_codes, key, stream.layout().v_chunks);
+    const std::uint32_t at = chunk_offset(row, dim / kChunkDims);
+    std::uint32_t half[4];
+    if constexpr (core::is_e4m3(kKind)) {
+      half[0] = e4m3_to_f16(std::uint32_t{exec.template load_shared<std::uint8_t>(lane, at + dim % kChunkDims)});
+    } else {
+      e2m1_to_f16(std::uint32_t{exec.template load_shared<std::uint8_t>(lane, at + dim % kChunkDims / 2)} >> (dim % 2 * 4), half);
+    }
+    return core::f16_to_f32(static_cast<std::uint16_t>(half[0]));
+  }
+
   /// What the window leaves out, NaN included. P goes through the warp's scratch, key by key.
   template <KvKind kKind, class Backend, class Stream, class Scores>
   FP4PA_FN static void add_outside(E& exec, const Backend& backend, const Stream& stream, const Scores& p,

@@ -103,27 +103,6 @@ class WarpExec : public sm80::WarpExec {
     this->each_lane([&](Lane lane) { pin(d(lane)); });
   }
 
-  /// A block barrier that tells every warp whether any lane of the block says yes.
-  template <class F>
-  [[nodiscard]] __device__ __forceinline__ bool block_any(F&& f) const {
-    bool any = false;
-    this->each_lane([&](Lane lane) { any = __syncthreads_or(f(lane)) != 0; });
-    return any;
-  }
-
-  /// Four 8x8 matrices of 16-bit elements, the other way round than load_matrix<true>: word m of a lane, elements
-  /// [lane / 4][2 (lane % 4)] and the next, go to rows 2 (lane % 4) and the next of matrix m. Lane l gives the offset of row l % 8 of
-  /// matrix l / 8.
-  template <class Offset, class Words>
-  __device__ __forceinline__ void store_matrix_transposed(Offset&& offset, Words&& words) const {
-    this->each_lane([&](Lane lane) {
-      const std::uint32_t(&w)[4] = words(lane);
-      asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(base_ + offset(lane)), "r"(w[0]),
-                   "r"(w[1]), "r"(w[2]), "r"(w[3])
-                   : "memory");
-    });
-  }
-
   /// What this lane has stored to shared memory may be read by group products after the next barrier.
   __device__ __forceinline__ void async_fence() const { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

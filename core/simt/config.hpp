@@ -9,7 +9,6 @@ namespace fp4pa::core {
 enum class WarpsDivide : std::int32_t {
   kKeys,  // decode: every warp sees all rows and its own tiles of keys; no block barrier until the end
   kRows,  // prefill: every warp has its own rows; tiles of keys are staged once for the block
-  kTile,  // a few dozen rows: every warp sees all rows, has its share of a tile's keys in Q K^T and of the dims in P V
 };
 
 /// Warps of the smallest worker that a launch chooses, where it does (cuda/launch_shape.hpp), unless shared memory has room for one alone.
@@ -32,10 +31,10 @@ struct SimtConfig {
   bool plain = false;  // compiled without what few calls ask for: softcap, ALiBi, tree masks, pages that are no power of two.
                        // Instructions that never run still part those that do, and the cache of instructions is small
   int terms = 1;       // of a plain instance's queries: 2 for f32 and rotated ones, see query.hpp
+  bool query_is_a = false;  // sm_80: warps that divide the keys have queries in A, 16 rows a tile, and not keys, with 8 rows a tile
 };
 
 [[nodiscard]] FP4PA_FN constexpr bool divides_rows(const SimtConfig& c) { return c.divide == WarpsDivide::kRows; }
-[[nodiscard]] FP4PA_FN constexpr bool divides_tiles(const SimtConfig& c) { return c.divide == WarpsDivide::kTile; }
 
 /// Query rows of a work item, for atoms of `atom_queries` query rows.
 [[nodiscard]] FP4PA_FN constexpr int tile_rows(const SimtConfig& c, int atom_queries) {

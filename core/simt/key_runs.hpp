@@ -135,7 +135,7 @@ FP4PA_FN void KeyStreamOf<Shim, S>::stage_runs(std::int32_t index, int slot) {
   locate_runs(begin, pages_, rows);
   load_scales<kFull>(begin, pages_, scales_);
   look_up_runs(index + step(), pages_);
-  if constexpr (kAhead == 0) team_barrier();  // else the products had one after the last of them read the slot
+  team_barrier();  // nobody reads the slot any more
   copy_runs<kFull>(index, rows, slot_offset(slot));
   exec_.copy_commit();
 }

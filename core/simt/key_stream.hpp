@@ -40,7 +40,7 @@ class KeyStreamOf : StreamShape<Shim, S> {
   using typename Shape::Pages, typename Shape::Scales, typename Shape::RunRows;
   template <class T>
   using PerLane = typename E::template PerLane<T>;
-  using Shape::kConfig, Shape::kBlockTeam, Shape::kTileKeys, Shape::kStages, Shape::kThreads, Shape::kOwned, Shape::kAhead;
+  using Shape::kConfig, Shape::kBlockTeam, Shape::kTileKeys, Shape::kStages, Shape::kThreads, Shape::kOwned;
   using Shape::kKKind, Shape::kVKind, Shape::kKWords, Shape::kVWords, Shape::kTokenWords;
   using Shape::kHasRuns, Shape::kOnlyRuns, Shape::kCopiesAll, Shape::kRunPitch, Shape::kRunRows, Shape::kRuns, Shape::kRunSteps,
       Shape::kAllRuns;
@@ -94,9 +94,9 @@ class KeyStreamOf : StreamShape<Shim, S> {
   [[nodiscard]] FP4PA_FN KeyRange keys() const { return tile(index_); }
 
   FP4PA_FN void wait() {
-    exec_.template copy_wait<kStages - 1 - kAhead>();
+    exec_.template copy_wait<kStages - 1>();
     team_barrier();
-    if constexpr (kCopiesAll && kKWords + kVWords > 0) {
+    if constexpr (kCopiesAll && kKWords + kVWords > 0 && !kKeepsWords) {
       form_scales(tile_offset());
       team_barrier();
     }
@@ -123,15 +123,12 @@ class KeyStreamOf : StreamShape<Shim, S> {
 
   // What the products read.
   [[nodiscard]] FP4PA_FN std::uint32_t tile_offset() const { return kCopiesAll ? slot_at_ : slot_offset(slot()); }
-  // For shims with kTilesAhead, whose teams are blocks: the current tile's number, and the next tile.
-  [[nodiscard]] FP4PA_FN int index() const { return index_; }
-  [[nodiscard]] FP4PA_FN bool first() const { return index_ == 0; }
-  [[nodiscard]] FP4PA_FN bool has_next() const { return !empty(index_ + step()); }
-  [[nodiscard]] FP4PA_FN std::uint32_t next_tile_offset() const { return slot_offset(slot() + 1 == kStages ? 0 : slot() + 1); }
   /// Offset of what the instance keeps behind the stages of its team.
   [[nodiscard]] FP4PA_FN std::uint32_t behind_stages() const { return slot_offset(kStages); }
   /// Offset of the codes of key `lane` within a tile's, of K and of V, where the stream keeps it.
   static constexpr bool kKeepsRows = kCopiesAll;
+  /// Whether scales stay words as in the cache, of which the products make what they need.
+  static constexpr bool kKeepsWords = requires { requires ScaleForm::keeps_words(kKKind) && ScaleForm::keeps_words(kVKind); };
   [[nodiscard]] FP4PA_FN std::uint32_t row_of_lane(Lane lane) const { return row_[lane]; }
   /// Offset of the first scale of key `key` of V, one of the lane's own, within a tile's in the products' form.
   [[nodiscard]] FP4PA_FN std::uint32_t value_place(Lane lane, int key) const {

@@ -9,13 +9,6 @@
 
 namespace fp4pa::core {
 
-/// Tiles beyond the current one that a shim reads while it works on that; none unless it says so.
-template <class Shim>
-inline constexpr int kTilesAheadOf = 0;
-template <class Shim>
-  requires requires { Shim::kTilesAhead; }
-inline constexpr int kTilesAheadOf<Shim> = Shim::kTilesAhead;
-
 template <class Shim, std::int32_t S>
 struct StreamShape {
   static constexpr SimtConfig kConfig = Shim::kConfig;
@@ -48,13 +41,12 @@ struct StreamShape {
   static constexpr int kVBytes = key_scale_bytes(kVKind, kConfig.head_dim);
 
   // A tile's scales reach shared memory one release after its codes were asked for.
-  static constexpr int kAhead = kTilesAheadOf<Shim>;
-  static_assert(kStages >= 2 + kAhead || (kKWords == 0 && kVWords == 0 && kTokenWords == 0 && kStages > kAhead));
+  static_assert(kStages >= 2 || (kKWords == 0 && kVWords == 0 && kTokenWords == 0));
 
   // Runs: full tiles of pages of a power of two of tokens, see key_runs.hpp.
   // A swizzle that tells rows eight apart from each other has no part in it, nor has the recent tier, whose pages are a ring.
   static constexpr bool kFarRows = requires { requires Shim::kSwizzlesFarRows; };
-  static constexpr bool kHasRuns = S == 0 && !kFarRows && kConfig.exact_head_dim && (!kConfig.decode_tiles || kAhead > 0) &&
+  static constexpr bool kHasRuns = S == 0 && !kFarRows && kConfig.exact_head_dim && !kConfig.decode_tiles &&
                                    !is_any(kKKind) && !is_any(kVKind) &&
                                    code_bytes(kKKind, kConfig.head_dim) == code_bytes(kVKind, kConfig.head_dim) &&
                                    kThreads * code_bytes(kKKind, kConfig.head_dim) >= kChunkBytes * kChunkBytes &&

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "backends/emulator/sm90_exec.hpp"
-#include "backends/sm90/group_backend.hpp"
 #include "backends/sm90/producer.hpp"
 #include "cuda/instances_sm90.hpp"
 #include "cuda/variants.hpp"
@@ -75,20 +74,11 @@ struct DecodingPrefillShim : sm90::PrefillShim<kConfig, E> {
   using TileStream = DecodingStream<kConfig, E>;
 };
 
-template <int kIndex, class E, bool kGroup>
-struct Sm90Backend {  // prefill
-  using type = core::SimtTileBackend<DecodingPrefillShim<sm90::kInstances[kIndex], E>>;
-};
-template <int kIndex, class E>
-struct Sm90Backend<kIndex, E, true> {
-  using type = sm90::GroupBackend<sm90::kInstances[kIndex], E>;
-};
-
 struct Sm90Instances {
   static constexpr int kCount = sm90::kNumInstances;
   static constexpr const core::SimtConfig& config(int i) { return sm90::kInstances[i]; }
   template <int kIndex, class Exec>
-  using Backend = typename Sm90Backend<kIndex, Exec, core::divides_tiles(sm90::kInstances[kIndex])>::type;
+  using Backend = core::SimtTileBackend<DecodingPrefillShim<sm90::kInstances[kIndex], Exec>>;
   static int select(const AttentionConfig& c) {
     return simt::select_among(c, kCount, [](int i) { return &sm90::kInstances[i]; });
   }

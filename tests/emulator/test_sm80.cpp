@@ -1,7 +1,11 @@
 // The kernels of sm_80 to sm_100, as cuda/ compiles them, on the emulator.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <utility>
+
 #include "tests/attention/grid_instance.hpp"
+#include "tests/emulator/extreme_scales.hpp"
 #include "tests/emulator/sm80_instances.hpp"
 #include "tests/emulator/sweep.hpp"
 
@@ -26,4 +30,90 @@ TEST_CASE("sm_80: workers of as many warps as a launch may give them") {
     CAPTURE(warps);
     CHECK(emulator_test::run_sweep({&emulator_test::kSm80, bounds, 10, 1, 3, warps}) >= fp4pa::simt::kNumInstances);
   }
+}
+
+TEST_CASE("sm_80: 9 to 32 query rows are one pass with queries in A") {
+  AttentionConfig c;
+  c.cache.num_kv_heads = 8;
+  c.cache.head_dim = 128;
+  c.cache.page_size = 64;
+  c.num_q_heads = 64;
+  c.q_dtype = DType::kBF16;
+  const auto rows = [&](int q_len) {
+    c.max_q_len = q_len;
+    const core::SimtConfig& chosen = simt::kInstances[simt::select_instance(c)];
+    return chosen.query_is_a ? simt::rows_of(chosen) : 0;
+  };
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16}) {
+    CAPTURE(static_cast<int>(format));
+    c.cache.k.format = c.cache.v.format = format;
+    CHECK(rows(1) == 0);
+    CHECK(rows(2) == 16);
+    CHECK(rows(3) == 32);
+    CHECK(rows(4) == 32);
+  }
+  // What the other kernels are for.
+  c.softcap = 30.0f;
+  CHECK(rows(4) == 0);
+  c.softcap = 0.0f;
+  c.q_dtype = DType::kF32;
+  CHECK(rows(4) == 0);
+}
+
+/// Scales that a window does not hold, within a tile and from tile to tile, and NaN.
+TEST_CASE("sm_80: queries in A and scales at the ends of their range") {
+  const emulator_test::Setup before = emulator_test::current;
+  for (const std::int32_t tokens : {4, 8}) {
+    CAPTURE(tokens);
+    scene::Spec spec;
+    spec.head_dim = 128;
+    spec.group_heads = 4;
+    spec.page_size = 32;
+    spec.q_dtype = DType::kBF16;
+    spec.sequences = {{tokens, 300, 0}, {tokens - 1, 77, 1}};
+    scene::Scene s(spec);
+    s.config.backend = "cuda";
+    s.config.matrix_path = MatrixPath::kDecode;
+    const auto check = [&] {
+      const core::SimtConfig& chosen = simt::kInstances[extreme::run_without_findings(s, emulator_test::kSm80)];
+      CHECK(chosen.query_is_a);
+      CHECK(simt::rows_of(chosen) == 4 * tokens);
+    };
+    for (const auto& [low, high] : {std::pair{127, 127}, {2, 6}, {240, 246}, {100, 180}, {1, 240}}) {
+      CAPTURE(low);
+      extreme::set_scales(s, true, extreme::within(low, high));
+      check();
+      CHECK(s.error().o <= 2e-3);
+    }
+    extreme::set_scales(s, true, [](int token, test::Random&) { return 10 + token * 230 / 300; });
+    check();
+    CHECK(s.error().o <= 2e-3);
+    extreme::set_scales(s, true, [](int token, test::Random&) { return 240 - token * 230 / 300; });
+    check();
+    CHECK(s.error().o <= 2e-3);
+    extreme::set_scales(s, true, extreme::within(126, 128));
+    for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}, {108, 114}, {0, 0}}) {
+      CAPTURE(low);
+      extreme::set_scales(s, false, extreme::within(low, high));
+      check();
+      const scene::Scene::Error error = s.error();
+      CHECK(error.o <= 2e-3);
+      CHECK(error.lse <= 1e-3);
+    }
+    // Above the first window: scores as they are elsewhere, by a small scale of the softmax.
+    const float scale = 1.0f / std::sqrt(128.0f);
+    for (const int log2 : {3, 10, 40, 80}) {
+      CAPTURE(log2);
+      s.config.sm_scale = std::ldexp(scale, -log2);
+      extreme::set_scales(s, false, extreme::within(124 + log2, 127 + log2));
+      check();
+      const scene::Scene::Error error = s.error();
+      CHECK(error.o <= 2e-3);
+      CHECK(error.lse <= 1e-3);
+    }
+    s.config.sm_scale = scale;
+    extreme::set_scales(s, false, extreme::within(120, 127));
+    extreme::expect_nans_apart(s, check);
+  }
+  emulator_test::current = before;
 }

@@ -9,6 +9,7 @@
 #include "tests/attention/scene.hpp"
 #include "tests/cache/random.hpp"
 #include "tests/dense/fixture.hpp"
+#include "tests/emulator/extreme_scales.hpp"
 #include "tests/emulator/sm90_instances.hpp"
 #include "tests/emulator/sweep.hpp"
 
@@ -88,42 +89,9 @@ void check_query(int terms) {
   for (const int n : taken) CHECK(n == 1);
 }
 
-/// E8M0 scales of all tokens of two sequences: scale(token, random) for each.
-template <class Scale>
-void set_scales(scene::Scene& s, bool value, Scale&& scale) {
-  test::Random random(17);
-  for (std::int32_t b = 0; b < 2; ++b) {
-    for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; ++token) {
-      for (int i = 0; i < 8; ++i) s.scales(value, b, token, i / 4)[i % 4] = static_cast<std::uint8_t>(scale(token, random));
-    }
-  }
-}
-auto within(int low, int high) {
-  return [=](int, test::Random& r) { return low + static_cast<int>(r.below(high - low + 1)); };
-}
-
 /// A run of which the emulator says nothing; the instance that planning chose.
 core::SimtConfig run_without_findings(scene::Scene& s) {
-  emulator::Findings findings;
-  emulator_test::current.emulation = &emulator_test::kSm90;
-  emulator_test::current.watch = {emulator::Order::forwards(), &findings, nullptr};
-  s.reset_outputs();
-  REQUIRE(s.run() == Status::kOk);
-  CHECK(findings.text() == "");
-  return sm90::kInstances[emulator_test::current.planned];
-}
-
-/// A NaN scale of a key makes NaN of all that sees it, of a value of its block of dims. It stays in the scene.
-template <class Run>
-void expect_nans_apart(scene::Scene& s, Run&& run) {
-  s.scales(true, 0, 3, 0)[1] = 255;
-  run();
-  for (int d = 0; d < 128; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
-  CHECK_FALSE(std::isnan(s.o_row(0, 4)[40]));
-  s.scales(false, 0, 3, 1)[0] = 255;
-  run();
-  CHECK(std::isnan(s.lse_of(0, 4)));
-  CHECK_FALSE(std::isnan(s.lse_of(0, 0)));
+  return sm90::kInstances[extreme::run_without_findings(s, emulator_test::kSm90)];
 }
 
 }  // namespace
@@ -162,111 +130,31 @@ TEST_CASE("sm_90a: which kernel a configuration gets") {
   CHECK(cuda::shape_of(cuda::select_variant(c, 90)).tile_keys == 64);
 }
 
-TEST_CASE("sm_90a: 17 to 32 query rows are one pass of a warpgroup") {
+TEST_CASE("sm_90a: 33 to 64 query rows are one pass of two warpgroups, one of which decodes") {
   AttentionConfig c;
-  c.cache.k.format = c.cache.v.format = KvFormat::kMxfp4;
   c.cache.num_kv_heads = 8;
   c.cache.head_dim = 128;
   c.cache.page_size = 64;
   c.num_q_heads = 64;
   c.q_dtype = DType::kBF16;
-  const auto rows = [&](int q_len) {
+  const auto tile_rows = [&](int q_len, int compute_capability) {
     c.max_q_len = q_len;
-    const int variant = cuda::select_variant(c, 90);
-    return core::divides_tiles(cuda::shape_of(variant)) ? simt::rows_of(cuda::shape_of(variant)) : 0;
-  };
-  CHECK(rows(1) == 0);
-  CHECK(rows(2) == 0);
-  CHECK(rows(3) == 32);
-  CHECK(rows(4) == 32);
-  CHECK(rows(5) == 0);
-  CHECK(rows(8) == 0);
-  // Up to 64 rows are one pass of two warpgroups, one of which decodes.
-  const auto tile_rows = [&](int q_len) {
-    c.max_q_len = q_len;
-    return simt::rows_of(cuda::shape_of(cuda::select_variant(c, 90)));
+    return simt::rows_of(cuda::shape_of(cuda::select_variant(c, compute_capability)));
   };
   for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kFp8E4m3}) {
     c.cache.k.format = c.cache.v.format = format;
-    CHECK(tile_rows(2) < 32);
-    CHECK(tile_rows(3) == (format == KvFormat::kMxfp4 ? 32 : 64));
-    CHECK(tile_rows(5) == 64);
-    CHECK(tile_rows(8) == 64);
-    CHECK(tile_rows(9) == 128);
-    CHECK(tile_rows(20) == 128);
+    CHECK(tile_rows(2, 90) < 32);
+    CHECK(tile_rows(3, 90) == 32);
+    CHECK(tile_rows(5, 90) == 64);
+    CHECK(tile_rows(8, 90) == 64);
+    CHECK(tile_rows(9, 90) == 128);
+    CHECK(tile_rows(20, 90) == 128);
   }
+  // Two passes of 32 rows, where there is no wgmma.
   c.cache.k.format = c.cache.v.format = KvFormat::kMxfp4;
-  // What the other kernels are for.
-  c.softcap = 30.0f;
-  CHECK(rows(4) == 0);
-  c.softcap = 0.0f;
-  c.q_dtype = DType::kF32;
-  CHECK(rows(4) == 0);
-  c.q_dtype = DType::kBF16;
-  c.max_q_len = 4;
-  CHECK_FALSE(core::divides_tiles(cuda::shape_of(cuda::select_variant(c, 80))));
-}
-
-/// Scales that one window of f16 does not hold, within a tile, from tile to tile, and NaN.
-TEST_CASE("sm_90a: scales far apart in a warpgroup's operands") {
-  CHECK(sm90::field_of(130, 130, false) == sm90::kTopField);
-  CHECK(sm90::field_of(106, 130, false) == sm90::kTopField - 24);
-  CHECK(sm90::field_of(105, 130, false) == 0);
-  CHECK(sm90::field_of(131, 130, true) == 0);
-  CHECK(sm90::field_of(255, 130, false) == 0);
-  CHECK(sm90::field_of(255, 130, true) == 31);
-  for (int top = sm90::kWindowBinades; top <= 254; ++top) {
-    for (int byte = 0; byte < 256; ++byte) {
-      const bool inside = byte <= top && byte > top - sm90::kWindowBinades;
-      const auto word = static_cast<std::uint32_t>(byte);
-      for (int i = 0; i < 4; ++i) {
-        const auto others = static_cast<std::uint32_t>(top) * 0x01010101u & ~(0xffu << (8 * i));
-        CHECK(sm90::leaves_window(others | word << (8 * i), top) == !inside);
-      }
-      if (inside) {
-        const auto field = static_cast<std::uint32_t>(sm90::field_of(byte, top, true));
-        CHECK(sm90::factor_pair(word * 0x00010001u, sm90::factor_bias(top)) == field * 0x04000400u);
-      }
-    }
-  }
-}
-
-/// As the products meet them: within a tile and from tile to tile, and NaN.
-TEST_CASE("sm_90a: a warpgroup and scales at the ends of their range") {
-  const emulator_test::Setup before = emulator_test::current;
-  scene::Spec spec;
-  spec.head_dim = 128;
-  spec.group_heads = 4;
-  spec.page_size = 32;
-  spec.q_dtype = DType::kBF16;
-  spec.sequences = {{8, 300, 0}, {5, 77, 1}};
-  scene::Scene s(spec);
-  s.config.backend = "cuda";
-  s.config.matrix_path = MatrixPath::kDecode;
-  const auto check = [&] { CHECK(core::divides_tiles(run_without_findings(s))); };
-  for (const auto& [low, high] : {std::pair{127, 127}, {2, 6}, {240, 246}, {100, 180}, {1, 240}}) {
-    CAPTURE(low);
-    set_scales(s, true, within(low, high));
-    check();
-    CHECK(s.error().o <= 2e-3);
-  }
-  set_scales(s, true, [](int token, test::Random&) { return 10 + token * 230 / 300; });
-  check();
-  CHECK(s.error().o <= 2e-3);
-  set_scales(s, true, [](int token, test::Random&) { return 240 - token * 230 / 300; });
-  check();
-  CHECK(s.error().o <= 2e-3);
-  set_scales(s, true, within(126, 128));
-  for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}}) {
-    CAPTURE(low);
-    set_scales(s, false, within(low, high));
-    check();
-    const scene::Scene::Error error = s.error();
-    CHECK(error.o <= 2e-3);
-    CHECK(error.lse <= 1e-3);
-  }
-  expect_nans_apart(s, check);
-  emulator_test::current = before;
+  CHECK(tile_rows(4, 80) == 32);
+  CHECK(tile_rows(8, 80) == 32);
+  CHECK(tile_rows(40, 80) == 128);
 }
 
 /// Every code times every scale of the window, and which scales are in it.
@@ -352,34 +240,34 @@ TEST_CASE("sm_90a: scales that f16 does not hold, in prefill") {
       };
       // Scales of a tile of 128 tokens alone.
       const auto in_tile = [](int tile, int scale) { return [=](int token, test::Random&) { return token / 128 == tile ? scale : 127; }; };
-      set_scales(s, false, within(118, 122));
+      extreme::set_scales(s, false, extreme::within(118, 122));
       for (const auto& [low, high] : {std::pair{127, 127}, {2, 6}, {230, 234}, {100, 180}, {1, 230}}) {
         CAPTURE(low);
-        set_scales(s, true, within(low, high));
+        extreme::set_scales(s, true, extreme::within(low, high));
         expect_right();
       }
       for (const int tile : {0, 1, 3}) {
         for (const int scale : {tile == 0 ? 1 : 0, 60, 150, 200}) {
           CAPTURE(tile);
           CAPTURE(scale);
-          set_scales(s, true, in_tile(tile, scale));
+          extreme::set_scales(s, true, in_tile(tile, scale));
           expect_right();
         }
       }
-      set_scales(s, true, [](int token, test::Random&) { return 230 - token * 220 / 400; });
+      extreme::set_scales(s, true, [](int token, test::Random&) { return 230 - token * 220 / 400; });
       expect_right();
-      set_scales(s, true, within(126, 128));
+      extreme::set_scales(s, true, extreme::within(126, 128));
       for (const auto& [low, high] : {std::pair{1, 120}, {60, 118}, {1, 20}}) {
         CAPTURE(low);
-        set_scales(s, false, within(low, high));
+        extreme::set_scales(s, false, extreme::within(low, high));
         expect_right();
       }
       for (const int tile : {0, 1, 3}) {
-        set_scales(s, false, in_tile(tile, 90));
+        extreme::set_scales(s, false, in_tile(tile, 90));
         expect_right();
       }
-      set_scales(s, false, within(118, 122));
-      expect_nans_apart(s, check);
+      extreme::set_scales(s, false, extreme::within(118, 122));
+      extreme::expect_nans_apart(s, check);
     }
   }
   emulator_test::current = before;

@@ -1,0 +1,53 @@
+// Scales at the ends of their range, as the products of a kernel meet them on the emulator.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "tests/attention/scene.hpp"
+#include "tests/cache/random.hpp"
+#include "tests/emulator/emulated_backend.hpp"
+
+namespace fp4pa::extreme {
+
+/// E8M0 scales of all tokens of two sequences: scale(token, random) for each.
+template <class Scale>
+void set_scales(scene::Scene& s, bool value, Scale&& scale) {
+  test::Random random(17);
+  for (std::int32_t b = 0; b < 2; ++b) {
+    for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; ++token) {
+      for (int i = 0; i < 8; ++i) s.scales(value, b, token, i / 4)[i % 4] = static_cast<std::uint8_t>(scale(token, random));
+    }
+  }
+}
+inline auto within(int low, int high) {
+  return [=](int, test::Random& r) { return low + static_cast<int>(r.below(high - low + 1)); };
+}
+
+/// A run of which the emulator says nothing; the number of the instance that planning chose.
+inline int run_without_findings(scene::Scene& s, const emulator_test::Emulation& emulation) {
+  emulator::Findings findings;
+  emulator_test::current.emulation = &emulation;
+  emulator_test::current.watch = {emulator::Order::forwards(), &findings, nullptr};
+  s.reset_outputs();
+  REQUIRE(s.run() == Status::kOk);
+  CHECK(findings.text() == "");
+  return emulator_test::current.planned;
+}
+
+/// A NaN scale of a key makes NaN of all that sees it, of a value of its block of dims. It stays in the scene.
+template <class Run>
+void expect_nans_apart(scene::Scene& s, Run&& run) {
+  s.scales(true, 0, 3, 0)[1] = 255;
+  run();
+  for (int d = 0; d < 128; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
+  CHECK_FALSE(std::isnan(s.o_row(0, 4)[40]));
+  s.scales(false, 0, 3, 1)[0] = 255;
+  run();
+  CHECK(std::isnan(s.lse_of(0, 4)));
+  CHECK_FALSE(std::isnan(s.lse_of(0, 0)));
+}
+
+}  // namespace fp4pa::extreme
