@@ -108,7 +108,7 @@ Status run(const api::RunRequest& request) noexcept {
   const int instance = request.choice.variant;
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
-  const auto [launch, overhead_tiles, sharers, finds, may_be_even] = launch_shape(instance, request.config, launch_device(device));
+  const auto [launch, overhead_tiles, sharers, finds, may_be_even, whole] = launch_shape(instance, request.config, launch_device(device));
   core::AttentionParams params = api::make_params(request);
   params.partition.overhead_tiles = overhead_tiles;
   const bool dependent = device.compute_capability >= 90;
@@ -132,16 +132,16 @@ Status run(const api::RunRequest& request) noexcept {
   core::Partition& cut = args.list.partition;
   if (finds) cut.finders = core::Divisor::of(static_cast<std::uint32_t>(cut.num_workers));
   if (may_be_even) {
-    const core::EvenCut even = core::EvenCut::of(std::int64_t{params.batch} * params.num_kv_heads, cut.num_workers);
+    const core::EvenCut even = even_cut(request.config, std::int64_t{params.batch} * params.num_kv_heads, cut.num_workers);
     cut.even = core::Divisor::of(static_cast<std::uint32_t>(even.parts));
-    cut.even_rounds = even.rounds;
+    cut.even_rounds = whole ? 0 : even.rounds;
   }
   const auto blocks = static_cast<unsigned>(cut.num_workers / launch.workers);
   const bool scheduled = finds || (request.args.same_lengths && !request.config.validate_device_data);
   if (!scheduled) {
     if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
   }
-  if (const Status s = attend(dim3(blocks), dependent && !scheduled, 1); s != Status::kOk) return s;
+  if (const Status s = attend(dim3(blocks), dependent && !scheduled, 1); s != Status::kOk || whole) return s;
   return check(launch_merge(args, device.multiprocessors, dependent, stream), "launching the merge");
 }
 

@@ -28,6 +28,7 @@ struct LaunchShape {
   std::int32_t sharers;         // blocks that share a unit, in a cluster; 0: none do
   bool finds;                   // workers find their places from the lengths, see kernels/find_start.hpp; else by a schedule, if not shared
   bool may_be_even;             // they may find that a cut is even, see core/schedule/even.hpp
+  bool whole;                   // no unit is ever cut, whatever the lengths: there is nothing to merge
 };
 
 /// Cost of an item beyond its tiles of 64 tokens, for a worker of four warps: the query's and the first pages' latencies, and merging
@@ -80,11 +81,17 @@ inline constexpr std::int32_t kWgmmaOverheadTiles = 6;
 /// Most sequences of a line on which workers find their places themselves: a lane adds up a 32nd of them.
 inline constexpr std::int32_t kMostFound = 512;
 
+/// Whether splits of the caller's choice leave every unit of a plan whole.
+[[nodiscard]] inline bool cuts_nothing(const AttentionConfig& c) {
+  return api::split_tiles(c) != 0 && std::int64_t{api::split_tiles(c)} * core::kScheduleTokens >= c.max_kv_len;
+}
+
 /// Whether the kernels of a plan find their places on the line from the lengths, without a schedule: decode, where every sequence is
 /// one row block, and lines that 32 bits hold whatever number of workers there will be.
 /// @param warps  of a worker as its kernel was made
 [[nodiscard]] inline bool finds_starts(int variant, const AttentionConfig& c, int warps, const LaunchDevice& d) {
-  if (!may_find(variant) || api::split_tiles(c) != 0 || simt::passes(shape_of(variant), c) > 1) return false;
+  if (!may_find(variant) || simt::passes(shape_of(variant), c) > 1) return false;
+  if (api::split_tiles(c) != 0 && (!cuts_nothing(c) || warps == 1)) return false;  // a worker's second warp finds its part of an even cut
   const int most = simt::most_warps(shape_of(variant), d.compute_capability);
   const std::int64_t workers = std::int64_t{most / std::min(warps, core::kLeastWorkerWarps)} * d.multiprocessors;
   const std::int64_t tiles = (std::int64_t{c.max_kv_len} + core::kScheduleTokens - 1) / core::kScheduleTokens;
@@ -92,10 +99,16 @@ inline constexpr std::int32_t kMostFound = 512;
   return c.max_batch <= kMostFound && (line + 1) * (workers + 1) < INT32_MAX;
 }
 
-/// The share of a device's warps that an even cut among the workers of a launch would keep busy, less what merging and further rounds cost.
-[[nodiscard]] inline double even_use(int variant, const Launch& launch, const LaunchDevice& d, std::int64_t units) {
-  const std::int32_t workers = launch.workers * d.multiprocessors;
+/// The even cut of a plan's units among the workers of a launch.
+[[nodiscard]] inline core::EvenCut even_cut(const AttentionConfig& c, std::int64_t units, std::int32_t workers) {
   const core::EvenCut cut = core::EvenCut::of(units, workers);
+  return cuts_nothing(c) ? core::EvenCut{1, cut.rounds} : cut;
+}
+
+/// The share of a device's warps that an even cut among the workers of a launch would keep busy, less what merging and further rounds cost.
+[[nodiscard]] inline double even_use(int variant, const AttentionConfig& c, const Launch& launch, const LaunchDevice& d) {
+  const std::int64_t units = units_of(c);
+  const core::EvenCut cut = even_cut(c, units, launch.workers * d.multiprocessors);
   const double all = static_cast<double>(simt::most_warps(shape_of(variant), d.compute_capability)) * d.multiprocessors;
   const double used = static_cast<double>(units) * cut.parts * launch.warps / cut.rounds / all;
   return used - 0.03 * (cut.rounds - 1) - (cut.parts > 1 ? 0.02 + 0.0025 * cut.parts : 0.0);  // docs/cuda.md, "One item a block"
@@ -104,15 +117,16 @@ inline constexpr std::int32_t kMostFound = 512;
 /// The launch of a plan whose cut may be even: at least two workers a multiprocessor, so that one opens an item while another computes;
 /// or one, for a single sequence, which has an item a worker whatever its length.
 [[nodiscard]] inline Launch even_launch(int variant, const AttentionConfig& c, const LaunchDevice& d) {
+  const bool whole = cuts_nothing(c);
   constexpr double kWorth = 0.85;  // of the warps: below that a line is expected to be faster, and has workers as it was measured with
   const int most = simt::most_warps(shape_of(variant), d.compute_capability);
   Launch best = in_one_block(variant, launch_of(variant, c, d.shared_bytes), d);
-  double use = kWorth;
-  for (int warps = c.max_batch == 1 ? most : most / 2; warps >= core::kLeastWorkerWarps; --warps) {
+  double use = whole ? 0.0 : kWorth;
+  for (int warps = c.max_batch == 1 || whole ? most : most / 2; warps >= core::kLeastWorkerWarps; --warps) {
     const core::SharedLayout layout = shared_layout_of(variant, c, warps);
     if (layout.bytes > d.shared_bytes) continue;
     const Launch launch = in_one_block(variant, {warps, layout}, d);
-    const double now = even_use(variant, launch, d, units_of(c));
+    const double now = even_use(variant, c, launch, d);
     if (now <= use) continue;
     use = now;
     best = launch;
@@ -121,13 +135,15 @@ inline constexpr std::int32_t kMostFound = 512;
 }
 
 [[nodiscard]] inline LaunchShape launch_shape(int variant, const AttentionConfig& c, const LaunchDevice& d) {
-  LaunchShape shape{launch_of(variant, c, d.shared_bytes), 0, 0, false, false};
+  LaunchShape shape{launch_of(variant, c, d.shared_bytes), 0, 0, false, false, false};
   shape.sharers = sharers_of(variant, c, shape.launch, d);
   shape.finds = shape.sharers == 0 && finds_starts(variant, c, shape.launch.warps, d);
+  shape.whole = shape.finds && cuts_nothing(c);
   // Instances of few warps wait for memory, and have nothing to gain.
-  shape.may_be_even = shape.finds && shape_of(variant).blocks > 1 && shape.launch.warps > 1;
+  shape.may_be_even = shape.whole || (shape.finds && shape_of(variant).blocks > 1 && shape.launch.warps > 1);
   if (shape.sharers == 0) shape.launch = in_one_block(variant, shape.launch, d);
-  if (shape.may_be_even) shape.launch = even_launch(variant, c, d);
+  // As many warps in any batch, where the order of sums has to be the same.
+  if (shape.may_be_even && !c.batch_invariant) shape.launch = even_launch(variant, c, d);
   shape.overhead_tiles = overhead_tiles(variant, shape.launch.warps);
   return shape;
 }

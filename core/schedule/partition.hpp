@@ -56,7 +56,7 @@ struct Partition {
   Divisor finders = {};             // num_workers; by 0: they do not
   // Even, for lengths that make it worth it: see even.hpp.
   Divisor even = {};                // parts of a unit; by 0: balanced whatever the lengths
-  std::int32_t even_rounds = 1;     // of units, where there are more than workers
+  std::int32_t even_rounds = 1;     // of units, where there are more than workers; 0: even whatever the lengths
   // Shared: no prefix sums, starts or notes. See shared_part().
   Divisor sharers = {};             // workers of a unit; by 0: balanced or fixed
   Divisor least_tiles = {};         // of a part, while there are workers without any

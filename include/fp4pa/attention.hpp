@@ -52,7 +52,7 @@ struct AttentionConfig {
   TableKind table_kind = TableKind::kBlockTable;
 
   bool batch_invariant = false;      ///< a sequence's result does not depend on the rest of the batch
-  std::int32_t kv_split_tokens = 0;  ///< force splits of this many keys (a multiple of 64); 0 = balance over processors
+  std::int32_t kv_split_tokens = 0;  ///< force splits of this many keys (a multiple of 64; from max_kv_len on none); 0 = balance over processors
   bool validate_device_data = false; ///< GPUs: also check lengths and page ids, at a cost; the CPU always does
   const char* backend = nullptr;     ///< null: FP4PA_FORCE_BACKEND, or else the best available
   std::int32_t num_threads = 0;      ///< CPU threads; 0 = OpenMP's choice at plan time

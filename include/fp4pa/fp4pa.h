@@ -399,7 +399,7 @@ typedef struct fp4pa_attention_config {
   fp4pa_table_kind table_kind;
 
   int32_t batch_invariant;      /* 0 or 1: a sequence's result does not depend on the rest of the batch */
-  int32_t kv_split_tokens;      /* force splits of this many keys (a multiple of 64); 0 = balance over processors */
+  int32_t kv_split_tokens;      /* force splits of this many keys (a multiple of 64; from max_kv_len on none); 0 = balance over processors */
   int32_t validate_device_data; /* 0 or 1: GPUs also check lengths and page ids, at a cost; the CPU always does */
   int32_t num_threads;          /* CPU threads; 0 = OpenMP's choice at plan time */
   const char* backend;          /* null: FP4PA_FORCE_BACKEND, or else the best available */

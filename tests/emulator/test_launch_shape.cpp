@@ -93,6 +93,38 @@ TEST_CASE("few and short units are shared, and others have a schedule, by worker
   CHECK(shape_of(fixed).launch.warps == 4);
 }
 
+TEST_CASE("splits that leave every unit whole want no schedule and no merge") {
+  struct Row {
+    std::int32_t batch, heads, kv_heads, keys, split;
+    bool invariant;
+    bool whole;
+    int warps, workers;
+  };
+  for (const Row& r : {
+           Row{64, 64, 8, 8192, 8192, false, true, 4, 4},
+           Row{32, 32, 8, 8192, 1 << 20, false, true, 8, 2},
+           Row{128, 32, 8, 2048, 2048, false, true, 2, 8},
+           Row{1, 32, 8, 4096, 4096, false, true, 16, 1},    // 8 workers have something to do, and are as large as they can be
+           Row{300, 32, 8, 1024, 1024, false, true, 4, 4},   // 2400 units in five rounds of 528
+           Row{64, 64, 8, 8193, 8192, false, false, 4, 4},
+           Row{64, 64, 8, 2048, 0, true, true, 4, 4},        // as many warps as in any other batch
+           Row{128, 32, 8, 2048, 0, true, true, 4, 4},
+           Row{600, 32, 8, 1024, 1024, false, false, 4, 4},  // too many sequences for workers that find their places
+       }) {
+    CAPTURE(r.batch);
+    CAPTURE(r.split);
+    AttentionConfig c = config_of(KvFormat::kMxfp4, r.batch, r.heads, r.kv_heads, r.keys);
+    c.kv_split_tokens = r.split;
+    c.batch_invariant = r.invariant;
+    const cuda::LaunchShape shape = shape_of(c);
+    CHECK(shape.whole == r.whole);
+    CHECK(shape.finds == r.whole);
+    CHECK(shape.sharers == 0);
+    CHECK(shape.launch.warps == r.warps);
+    CHECK(shape.launch.workers == r.workers);
+  }
+}
+
 TEST_CASE("plain instances are for rows of K and V that lie alike") {
   const auto plain = [](const AttentionConfig& c) {
     const int variant = cuda::select_variant(c, kH200.compute_capability);
