@@ -4,7 +4,7 @@
 // page, where it lies, its scales. For the copying itself lanes stand side by side along a row, 16 bytes each, so that memory is
 // read in whole sectors, and ask the lane that knows the row. Everything is asked for early:
 //
-//   before tile n is decoded:   page ids of tile n + 2; places and scales of the rows of tile n + 1
+//   before tile n is decoded:   page ids of tile n + 2 (or n + 3); places and scales of the rows of tile n + 1
 //   meanwhile:                  chunks of these rows as registers become free, a half or a whole tile ahead
 //
 // Any page size, any strides, any alignment of scales: nothing is different in the loop but how wide scales are loaded. Rows past
@@ -39,7 +39,9 @@ class TileLoader {
   static constexpr int kOut = kHeadDim * 2 / core::kChunkBytes / kChunks;              // decoded chunks of a chunk
   static constexpr int kSideBySide = E::kLanes / kChunks;                              // rows of a warp's copy
   static constexpr int kCopies = kRows / kSideBySide;
-  static constexpr int kHeld = kCopies > 4 ? kCopies / 2 : kCopies;                    // that are under way
+  // Few query rows: their warpgroup is done with a tile before memory answers, and has registers to spare.
+  static constexpr bool kEarly = kWarps == 2;
+  static constexpr int kHeld = kCopies > (kEarly ? 8 : 4) ? kCopies / 2 : kCopies;      // that are under way
   static constexpr int kScaleBytes = core::key_scale_bytes(kKind, kHeadDim);
   static constexpr int kWords = kScaleBytes == 0 ? 1 : (kScaleBytes + 3) / 4;
   using ScaleWords = PerLane<std::uint32_t[kWords]>;
@@ -64,13 +66,16 @@ class TileLoader {
         pages_(segment.table.pages +
                (segment.table.indptr != nullptr ? segment.table.indptr[item.seq] : item.seq * segment.table.row_stride)),
         first_(range.begin) {
-    exec_.each_lane([&](Lane lane) { page_[lane] = load_page(lane, 0); });
+    exec_.each_lane([&](Lane lane) {
+      page_[lane] = load_page(lane, 0);
+      if constexpr (kEarly) next_page_[lane] = load_page(lane, 1);
+    });
     locate(scales_);
     const PerLane<Share> share = shares();
     const PerLane<std::int32_t> left = rows_left(share);
     FP4PA_UNROLL
     for (int c = 0; c < kHeld; ++c) load(c, share, row_, left, codes_, c);
-    exec_.each_lane([&](Lane lane) { page_[lane] = next_page_[lane]; });
+    turn_page();
   }
 
   /// Whether all tiles have been decoded.
@@ -117,7 +122,13 @@ class TileLoader {
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int w = 0; w < kWords; ++w) scales_[lane][w] = next_scales[lane][w];
+    });
+    turn_page();
+  }
+  FP4PA_FN void turn_page() {
+    exec_.each_lane([&](Lane lane) {
       page_[lane] = next_page_[lane];
+      if constexpr (kEarly) next_page_[lane] = later_page_[lane];
     });
   }
 
@@ -153,7 +164,7 @@ class TileLoader {
     return exists(lane, ahead) ? exec_.template load_global<std::int32_t>(pages_ + place_of(key_of(lane, ahead)).page) : 0;
   }
   /// Where the rows of the tile at hand lie, whose page ids have come; asks for their scales, and for the page ids of the next
-  /// tile.
+  /// tile, or the one behind it.
   FP4PA_FN void locate(ScaleWords& scales) {
     exec_.each_lane([&](Lane lane) {
       FP4PA_UNROLL
@@ -167,7 +178,7 @@ class TileLoader {
                                  core::scales_are_words(view_, kScaleBytes), scales[lane]);
         }
       }
-      next_page_[lane] = load_page(lane, 1);
+      (kEarly ? later_page_ : next_page_)[lane] = load_page(lane, kEarly ? 2 : 1);
     });
   }
 
@@ -288,6 +299,7 @@ class TileLoader {
   bool wide_ = false;           // see decode
   PerLane<std::int32_t> page_;  // of the tile at hand
   PerLane<std::int32_t> next_page_;
+  PerLane<std::int32_t> later_page_;  // of the tile behind that, where page ids are asked for early
   PerLane<std::uint64_t> row_;  // 0: there is none
   PerLane<Chunk[kHeld]> codes_;
   ScaleWords scales_;           // from decode on: fields of factors, see F16Window
