@@ -94,6 +94,6 @@ constexpr bool wgmma_sizes_agree() {
   static_assert(wgmma_sizes_agree<index>());                                  \
   template <>                                                                 \
   const void* attend_function<kFirstSm90 + index>() noexcept {                \
-    return reinterpret_cast<const void*>(&attend_sm90<index>);                                            \
+    return reinterpret_cast<const void*>(&attend_sm90<index>);                \
   }                                                                           \
   }

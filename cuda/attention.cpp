@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <utility>
 
 #include "api/attention_params.hpp"
@@ -12,6 +13,7 @@
 #include "cuda/kernels.hpp"
 #include "cuda/launch_shape.hpp"
 #include "kernels/finding.hpp"
+#include "kernels/refusals.hpp"
 
 namespace fp4pa::cuda {
 namespace {
@@ -71,22 +73,13 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   if (const Status s = current_device(&device); s != Status::kOk) return s;
   const int instance = select_variant(config, device.compute_capability);
   if (instance < 0 && config.matrix_path == MatrixPath::kNative) {
-    return api::fail(Status::kUnsupportedFormat,
-                     "matrix_path is native, and there is no such kernel for %s keys with %s values scaled along %s at head_dim "
-                     "%d%s on compute capability %d.%d; allowed: auto, decode",
-                     name_of(config.cache.k.format), name_of(config.cache.v.format), name_of(config.cache.v.scale_axis),
-                     config.cache.head_dim, config.two_tier ? " with a recent tier" : "", device.compute_capability / 10,
-                     device.compute_capability % 10);
+    char name[40];
+    std::snprintf(name, sizeof name, "compute capability %d.%d", device.compute_capability / 10, device.compute_capability % 10);
+    return refuse_native(config, name);
   }
-  if (instance < 0) {
-    return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
-                     name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
-  }
+  if (instance < 0) return refuse_formats(config);
   const Launch launch = launch_shape(instance, config, launch_device(device)).launch;
-  if (launch.shared_bytes() > device.shared_bytes) {
-    return api::fail(Status::kUnsupportedHeadDim, "head_dim %d with these formats needs %d bytes of shared memory; the device has %d",
-                     config.cache.head_dim, launch.shared_bytes(), device.shared_bytes);
-  }
+  if (launch.shared_bytes() > device.shared_bytes) return refuse_shared_bytes(config, launch.shared_bytes(), device.shared_bytes);
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   int blocks = 0;
   const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(

@@ -10,6 +10,7 @@
 #include "hip/instances.hpp"
 #include "hip/kernels.hpp"
 #include "kernels/finding.hpp"
+#include "kernels/refusals.hpp"
 
 namespace fp4pa::hip {
 namespace {
@@ -63,21 +64,11 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
     instance = select_instance(config, false);
   }
   if (config.matrix_path == MatrixPath::kNative && (instance < 0 || !is_native(kInstances[instance]))) {
-    return api::fail(Status::kUnsupportedFormat,
-                     "matrix_path is native, and this device has no such kernel for %s keys with %s values scaled along %s at "
-                     "head_dim %d%s; allowed: auto, decode",
-                     name_of(config.cache.k.format), name_of(config.cache.v.format), name_of(config.cache.v.scale_axis),
-                     config.cache.head_dim, config.two_tier ? " with a recent tier" : "");
+    return refuse_native(config, device.architecture == kGfx950 ? "gfx950" : "gfx942");
   }
-  if (instance < 0) {
-    return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
-                     name_of(config.cache.k.format), name_of(config.cache.v.format), config.cache.head_dim);
-  }
+  if (instance < 0) return refuse_formats(config);
   const Launch launch = launch_of(kInstances[instance], config, device.shared_bytes);
-  if (launch.layout.bytes > device.shared_bytes) {
-    return api::fail(Status::kUnsupportedHeadDim, "head_dim %d with these formats needs %d bytes of shared memory; the device has %d",
-                     config.cache.head_dim, launch.layout.bytes, device.shared_bytes);
-  }
+  if (launch.layout.bytes > device.shared_bytes) return refuse_shared_bytes(config, launch.layout.bytes, device.shared_bytes);
   // As many blocks as registers were allotted for and shared memory holds. Blocks need not be resident together.
   const int fit = device.multiprocessor_shared_bytes / launch.layout.bytes;
   const int blocks = std::clamp(fit, 1, kInstances[instance].blocks);

@@ -241,24 +241,48 @@ TEST_CASE("a call of the same lengths has no kernel for the schedule") {
 }
 #endif
 
-TEST_CASE("batch_invariant: a sequence alone and in a batch") {
-  const std::vector<scene::Sequence> batch{{1, 9000, 0}, {2, 300, 1}, {1, 2048, 2}, {4, 2049, 3}};
-  const auto invariant = [](scene::Spec spec) {
-    auto s = std::make_unique<scene::Scene>(spec);
-    s->config.batch_invariant = true;
-    s->config.max_q_len = 4;  // the plan's, not the call's: it chooses the kernel
-    s->config.max_kv_len = 9000;
-    OnDevice d(*s);
-    REQUIRE(d.run(nullptr) == Status::kOk);
-    d.mirror.bring_home();
-    return s;
-  };
-  const auto together = invariant(spec_of(KvFormat::kMxfp4, batch));
-  for (std::size_t b = 0; b < batch.size(); ++b) {
-    CAPTURE(b);
-    const auto alone = invariant(spec_of(KvFormat::kMxfp4, {batch[b]}));
-    CHECK(together->bits_of(static_cast<std::int32_t>(b)) == alone->bits_of(0));
+TEST_CASE("splits that cut nothing leave units whole, whatever the lengths") {
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16}) {
+    for (const std::int32_t max_batch : {4, 300}) {
+      CAPTURE(std::string(name_of(format)));
+      CAPTURE(max_batch);
+      scene::Scene s(spec_of(format, {{1, 4100, 0}, {2, 777, 1}, {1, 1, 2}, {0, 64, 3}}));
+      s.config.max_batch = max_batch;
+      s.config.kv_split_tokens = 8192;
+      OnDevice d(s);
+      must(RUNTIME(Memset)(d.args.workspace, 0xff, d.choice.workspace_bytes), "filling the workspace");
+      REQUIRE(d.run(nullptr) == Status::kOk);
+      d.mirror.bring_home();
+      CHECK(s.error().o <= kBound);
+#if !defined(FP4PA_TEST_HIP)
+      CHECK(Captured(d).nodes() == 1);
+#endif
+    }
   }
+}
+
+TEST_CASE("batch_invariant: a sequence alone and in a batch") {
+  const auto check = [](std::int32_t max_kv_len, const std::vector<scene::Sequence>& batch) {
+    CAPTURE(max_kv_len);
+    const auto invariant = [&](scene::Spec spec) {
+      auto s = std::make_unique<scene::Scene>(spec);
+      s->config.batch_invariant = true;
+      s->config.max_q_len = 4;  // the plan's, not the call's: it chooses the kernel
+      s->config.max_kv_len = max_kv_len;
+      OnDevice d(*s);
+      REQUIRE(d.run(nullptr) == Status::kOk);
+      d.mirror.bring_home();
+      return s;
+    };
+    const auto together = invariant(spec_of(KvFormat::kMxfp4, batch));
+    for (std::size_t b = 0; b < batch.size(); ++b) {
+      CAPTURE(b);
+      const auto alone = invariant(spec_of(KvFormat::kMxfp4, {batch[b]}));
+      CHECK(together->bits_of(static_cast<std::int32_t>(b)) == alone->bits_of(0));
+    }
+  };
+  check(9000, {{1, 9000, 0}, {2, 300, 1}, {1, 2048, 2}, {4, 2049, 3}});
+  check(2048, {{1, 2048, 0}, {2, 300, 1}, {4, 1025, 2}});  // no unit is cut
 }
 
 TEST_CASE("several threads and streams at once") {

@@ -1,0 +1,30 @@
+// What a GPU's planning refuses, in the same words for every vendor.
+#pragma once
+
+#include "api/error.hpp"
+#include "fp4pa/attention.hpp"
+
+namespace fp4pa::FP4PA_GPU {
+
+/// Native kernels were asked for, and there are none for these formats.
+/// @param device  "compute capability 9.0", "gfx942"
+inline Status refuse_native(const AttentionConfig& c, const char* device) noexcept {
+  return api::fail(Status::kUnsupportedFormat,
+                   "matrix_path is native, and %s has no such kernel for %s keys with %s values scaled along %s at head_dim %d%s; "
+                   "allowed: auto, decode",
+                   device, name_of(c.cache.k.format), name_of(c.cache.v.format), name_of(c.cache.v.scale_axis), c.cache.head_dim,
+                   c.two_tier ? " with a recent tier" : "");
+}
+
+inline Status refuse_formats(const AttentionConfig& c) noexcept {
+  return api::fail(Status::kUnsupportedFormat, "no kernel of this build reads %s keys with %s values at head_dim %d",
+                   name_of(c.cache.k.format), name_of(c.cache.v.format), c.cache.head_dim);
+}
+
+/// @param bytes, most  of shared memory that a block needs, and may have
+inline Status refuse_shared_bytes(const AttentionConfig& c, int bytes, int most) noexcept {
+  return api::fail(Status::kUnsupportedHeadDim, "head_dim %d with these formats needs %d bytes of shared memory; the device has %d",
+                   c.cache.head_dim, bytes, most);
+}
+
+}  // namespace fp4pa::FP4PA_GPU
