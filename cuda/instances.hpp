@@ -33,8 +33,8 @@ constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int row_tiles, int
   return {{k, k}, {v, v}, 1, head_dim, true, row_tiles, WarpsDivide::kKeys, warps, blocks, tile_keys, {stages, stages}, false};
 }
 /// A few query tokens: 16 query rows a tile (32 with two row tiles), in A.
-constexpr SimtConfig few_rows(KvKind kind, int row_tiles, int warps, int blocks, int stages) {
-  SimtConfig c = decode(kind, kind, 128, row_tiles, warps, blocks, stages);
+constexpr SimtConfig few_rows(KvKind kind, int row_tiles, int warps, int blocks, int stages, int head_dim = 128, int tile_keys = 32) {
+  SimtConfig c = decode(kind, kind, head_dim, row_tiles, warps, blocks, stages, tile_keys);
   c.plain = true;
   c.query_is_a = true;
   return c;
@@ -114,6 +114,12 @@ inline constexpr SimtConfig kInstances[] = {
     instance::few_rows(KvKind::kFp8, 2, 4, 2, 3),
     instance::few_rows(KvKind::kBf16, 1, 6, 1, 2),
     instance::few_rows(KvKind::kBf16, 2, 6, 1, 2),
+    instance::few_rows(KvKind::kMxfp4, 1, 4, 4, 2, 64, 64),
+    instance::few_rows(KvKind::kMxfp4, 2, 4, 3, 3, 64),
+    instance::few_rows(KvKind::kNvfp4, 1, 4, 4, 2, 64, 64),
+    instance::few_rows(KvKind::kNvfp4, 2, 4, 3, 3, 64),
+    instance::few_rows(KvKind::kFp8, 2, 4, 3, 4, 64),
+    instance::few_rows(KvKind::kBf16, 2, 4, 2, 3, 64),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));

@@ -4,6 +4,8 @@
 // lane has numbers of half as many rows as with queries in B.
 #pragma once
 
+#include <type_traits>
+
 #include "backends/sm80/rows_key_product.hpp"
 #include "backends/sm80/rows_value_product.hpp"
 #include "backends/sm80/shim.hpp"
@@ -21,8 +23,9 @@ struct RowsShim : Shim<kShape, Executor> {
   using ScoreAtom = core::ScoreAtom<MmaM16N8K16<core::F16>, core::Operand::kA>;
   using OutputAtom = core::OutputAtom<MmaM16N8K16<core::F16>, core::Operand::kA>;
 
-  using ScaleForm = WindowScales;
-  FP4PA_FN static core::QueryForm query_form(KvKind kind) { return rows_query_form(kind); }
+  static constexpr bool kWindows = rows_have_windows(kConfig.k[0], kConfig.head_dim);
+  using ScaleForm = std::conditional_t<kWindows, WindowScales, typename Base::ScaleForm>;
+  FP4PA_FN static core::QueryForm query_form(KvKind kind) { return rows_query_form(kind, kWindows); }
   FP4PA_FN static int output_dim(int order, int m, int lane, int v) { return rows_output_dim(order, m, lane, v); }
 
   // The query in shared memory: [row tile][step of 16 dims][lane][register of A].

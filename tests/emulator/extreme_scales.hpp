@@ -16,9 +16,12 @@ namespace fp4pa::extreme {
 template <class Scale>
 void set_scales(scene::Scene& s, bool value, Scale&& scale) {
   test::Random random(17);
+  const int blocks = s.spec.head_dim / 32;
   for (std::int32_t b = 0; b < 2; ++b) {
     for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; ++token) {
-      for (int i = 0; i < 8; ++i) s.scales(value, b, token, i / 4)[i % 4] = static_cast<std::uint8_t>(scale(token, random));
+      for (int i = 0; i < s.spec.kv_heads * blocks; ++i) {
+        s.scales(value, b, token, i / blocks)[i % blocks] = static_cast<std::uint8_t>(scale(token, random));
+      }
     }
   }
 }
@@ -42,7 +45,7 @@ template <class Run>
 void expect_nans_apart(scene::Scene& s, Run&& run) {
   s.scales(true, 0, 3, 0)[1] = 255;
   run();
-  for (int d = 0; d < 128; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
+  for (int d = 0; d < s.spec.head_dim; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
   CHECK_FALSE(std::isnan(s.o_row(0, 4)[40]));
   s.scales(false, 0, 3, 1)[0] = 255;
   run();
