@@ -57,6 +57,12 @@ constexpr SimtConfig plain(SimtConfig c, int terms = 1) {
   c.terms = terms;
   return c;
 }
+/// Plain, of queries of two terms in at most 4 rows, which one multiplication takes.
+constexpr SimtConfig side_by_side(SimtConfig c) {
+  c = plain(c, 2);
+  c.terms_side_by_side = true;
+  return c;
+}
 /// Any formats, any head_dim, one tier or two.
 constexpr SimtConfig any(int row_tiles, int warps) {
   return {{KvKind::kAny, KvKind::kAnyRecent}, {KvKind::kAny, KvKind::kAnyRecent}, 2, 256, false, row_tiles,
@@ -120,12 +126,16 @@ inline constexpr SimtConfig kInstances[] = {
     instance::few_rows(KvKind::kNvfp4, 2, 4, 3, 3, 64),
     instance::few_rows(KvKind::kFp8, 2, 4, 3, 4, 64),
     instance::few_rows(KvKind::kBf16, 2, 4, 2, 3, 64),
+    instance::side_by_side(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 4, 2)),
+    instance::side_by_side(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 4, 2)),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 
-/// Query rows of an instance's atoms, and of its tiles.
-[[nodiscard]] constexpr int atom_queries(const SimtConfig& c) { return c.decode_tiles || c.query_is_a ? 16 : 8; }
+/// Query rows that an instance's atoms take, and that its tiles have.
+[[nodiscard]] constexpr int atom_queries(const SimtConfig& c) {
+  return (c.decode_tiles || c.query_is_a ? 16 : 8) / core::rows_of_query(c);
+}
 [[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, atom_queries(c)); }
 
 [[nodiscard]] inline KvKind kind_of(const KvTensorDesc& tensor) {

@@ -13,6 +13,9 @@
 // Scales: an E8M0 of 32 dims multiplies the f32 sum of its two steps, so that no scale however large or small can leave
 // f16's range. NVFP4's E4M3 is multiplied into the decoded f16, exactly: six bits within f16's range. A scale per token
 // multiplies the whole sum.
+//
+// A query of two terms is multiplied twice. Where it has at most four rows, columns 4 to 7 would be idle: the second terms stand there
+// (terms_side_by_side), and one multiplication sums both. A score is the sum of its two columns, which then both hold it.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +24,7 @@
 #include "backends/sm80/scale_form.hpp"
 #include "core/atom/element.hpp"
 #include "core/simt/key_stream.hpp"
+#include "core/simt/peers.hpp"
 #include "core/simt/query.hpp"
 
 namespace fp4pa::sm80 {
@@ -114,7 +118,7 @@ struct KeyProduct {
   FP4PA_FN static void multiply(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
                                 int terms, Scores& scores) {
     // One loop for each, so that the common one does not ask block by block.
-    if (kConfig.plain ? kConfig.terms == 1 : terms == 1) {
+    if (kConfig.terms_side_by_side || (kConfig.plain ? kConfig.terms == 1 : terms == 1)) {
       multiply_strips<kKind, 1>(exec, stream, query, registers, scores);
     } else {
       multiply_strips<kKind, 2>(exec, stream, query, registers, scores);
@@ -228,6 +232,23 @@ struct KeyProduct {
           }
         });
       });
+    }
+    if constexpr (kConfig.terms_side_by_side) add_terms(exec, strip, scores);
+  }
+
+  /// Bit of the lane number between a row's terms, columns c and c + 4 of C.
+  static constexpr int kTermBit = 2;
+  static_assert(Shim::ScoreAtom::Atom::c_coord(kTermBit, 0).col == 4);
+
+  /// Adds to each score of a strip what its row's other term has summed. In either column: the sum is the same bit for bit.
+  template <class Scores>
+  FP4PA_FN static void add_terms(E& exec, int strip, Scores& scores) {
+    FP4PA_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      PerLane<float> score;
+      exec.each_lane([&](Lane lane) { score[lane] = scores[lane][2 * strip + i / 4][0][i % 4]; });
+      core::combine_peers<kTermBit>(exec, score, [](float own, float other) { return own + other; });
+      exec.each_lane([&](Lane lane) { scores[lane][2 * strip + i / 4][0][i % 4] = score[lane]; });
     }
   }
 

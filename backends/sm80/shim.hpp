@@ -56,12 +56,17 @@ struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
   FP4PA_FN static int output_dim(int order, int m, int lane, int v) { return value_output_dim(order, m, lane, v); }
 
   // The query in shared memory: [term][row tile][block of 32 dims][lane][pair], 16 bytes a lane, which is what B's lane
-  // 4 (row % 8) + t takes in one load.
+  // 4 (row % 8) + t takes in one load. Side by side, the second term of row r stands where row r + 4 would.
   FP4PA_FN static std::uint32_t query_address(std::uint32_t query, int head_dim, int tile, int block, int lane) {
     return query + static_cast<std::uint32_t>(((tile * (head_dim / core::kDimBlock) + block) * Exec::kLanes + lane) * 16);
   }
 
-  [[nodiscard]] FP4PA_FN static int term_bytes(int head_dim) { return kConfig.row_tiles * 8 * head_dim * 2; }
+  /// From a pair's first term to its second.
+  [[nodiscard]] FP4PA_FN static int term_bytes(int head_dim) {
+    constexpr int kFourRows = 4 * 4 * 16;  // of a block of dims
+    return kConfig.terms_side_by_side ? kFourRows : kConfig.row_tiles * 8 * head_dim * 2;
+  }
+  static_assert(!kConfig.terms_side_by_side || (kConfig.plain && kConfig.terms == 2 && kConfig.row_tiles == 1));
 
   /// Rounds one row from f32 in `scratch` to the sum of `terms` operands.
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,

@@ -32,11 +32,16 @@ struct SimtConfig {
                        // Instructions that never run still part those that do, and the cache of instructions is small
   int terms = 1;       // of a plain instance's queries: 2 for f32 and rotated ones, see query.hpp
   bool query_is_a = false;  // sm_80: warps that divide the keys have queries in A, 16 rows a tile, and not keys, with 8 rows a tile
+  bool terms_side_by_side = false;  // of a plain instance: a query row's terms are rows of one multiplication, of which a tile so has
+                                    // fewer. From the scores on, the atom's rows behind a tile's mirror them
 };
+
+/// Rows of the atom that a query row takes.
+[[nodiscard]] FP4PA_FN constexpr int rows_of_query(const SimtConfig& c) { return c.terms_side_by_side ? c.terms : 1; }
 
 [[nodiscard]] FP4PA_FN constexpr bool divides_rows(const SimtConfig& c) { return c.divide == WarpsDivide::kRows; }
 
-/// Query rows of a work item, for atoms of `atom_queries` query rows.
+/// Query rows of a work item, for `atom_queries` query rows an atom.
 [[nodiscard]] FP4PA_FN constexpr int tile_rows(const SimtConfig& c, int atom_queries) {
   return c.row_tiles * atom_queries * (divides_rows(c) ? c.warps : 1);
 }

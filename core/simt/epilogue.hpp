@@ -113,6 +113,7 @@ FP4PA_FN void SimtTileBackend<Shim>::lay_out(const Output& output) const {
   const int order =
       output.order != 0 ? output.order : Shim::dim_order(is_any(kLast) ? kv_kind(p_.segments[kSegments - 1].v) : kLast);
   exec_.each_lane([&](Lane lane) {
+    if (mirrors(lane)) return;
     for_each_value<kDimTiles, kOutputValues>([&](int tile, int nt, int v) {
       const int dim = tile / kTiles * kOutputBlock + Shim::output_dim(order, tile % kTiles, lane.id, v);
       const int r = nt * kQueries + OutputSlots::query(lane.id, v);

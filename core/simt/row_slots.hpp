@@ -93,6 +93,15 @@ struct RowSlots {
     }
     return true;
   }
+  /// Whether a lane's rows are all below `rows` or none of them is.
+  [[nodiscard]] static consteval bool parts_lanes(int rows) {
+    for (int lane = 0; lane < Atom::kLanes; ++lane) {
+      for (int s = 0; s < kSlots; ++s) {
+        if ((row(lane, s) < rows) != (row(lane, 0) < rows)) return false;
+      }
+    }
+    return true;
+  }
 };
 
 /// Scores and outputs keep their rows in the same lanes and slots.

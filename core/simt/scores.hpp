@@ -24,7 +24,7 @@ FP4PA_FN void SimtTileBackend<Shim>::each_score(Scores& scores, F&& f) const {
   }
   exec_.each_lane([&](Lane lane) {
     for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
-      f(scores.value[lane][tile][nt][v], row_base() + nt * kQueries + Slots::query(lane.id, v),
+      f(scores.value[lane][tile][nt][v], row_base() + nt * kQueries + query_of(Slots::query(lane.id, v)),
         scores.first_key + Shim::token_of_slot(tile * Shim::ScoreAtom::kKeys + Slots::other(lane.id, v)));
     });
   });

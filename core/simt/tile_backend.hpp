@@ -42,7 +42,7 @@ class SimtTileBackend {
   static constexpr bool kPlain = kConfig.plain;
   static constexpr std::int32_t kTileKeys = kConfig.tile_keys;
   static constexpr int kRowTiles = kConfig.row_tiles;
-  static constexpr int kQueries = Shim::ScoreAtom::kQueries;
+  static constexpr int kQueries = Shim::ScoreAtom::kQueries / rows_of_query(kConfig);
   static constexpr int kWarpRows = kRowTiles * kQueries;
   static constexpr int kRowSlots = kRowTiles * Slots::kSlots;
   static constexpr int kKeyTiles = kTileKeys / Shim::ScoreAtom::kKeys;
@@ -247,10 +247,23 @@ class SimtTileBackend {
   /// First row of this warp within the item.
   [[nodiscard]] FP4PA_FN int row_base() const { return divides_rows(kConfig) ? exec_.warp() * kWarpRows : 0; }
   [[nodiscard]] FP4PA_FN int row(Lane lane, int s) const {
-    return row_base() + s / Slots::kSlots * kQueries + Slots::row(lane.id, s % Slots::kSlots);
+    return row_base() + s / Slots::kSlots * kQueries + query_of(Slots::row(lane.id, s % Slots::kSlots));
+  }
+  /// Query row of one of the atom's: where terms stand side by side, the upper rows mirror the lower ones.
+  [[nodiscard]] FP4PA_FN static constexpr int query_of(int atom_row) {
+    if constexpr (rows_of_query(kConfig) == 1) {
+      return atom_row;
+    } else {
+      return atom_row % kQueries;
+    }
+  }
+  /// Whether this lane's rows are mirrors, of which nothing is stored.
+  static_assert(Slots::parts_lanes(kQueries));
+  [[nodiscard]] FP4PA_FN static constexpr bool mirrors(Lane lane) {
+    return rows_of_query(kConfig) > 1 && Slots::row(lane.id, 0) >= kQueries;
   }
   /// Whether this lane speaks for its rows, and this warp for its block's.
-  [[nodiscard]] FP4PA_FN static bool first_peer(Lane lane) { return (lane.id & Slots::kPeerBits) == 0; }
+  [[nodiscard]] FP4PA_FN static bool first_peer(Lane lane) { return (lane.id & Slots::kPeerBits) == 0 && !mirrors(lane); }
   [[nodiscard]] FP4PA_FN bool holds_result() const { return divides_rows(kConfig) || exec_.warp() == 0; }
 
   [[nodiscard]] FP4PA_FN std::uint32_t query_offset() const {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <tuple>
 
 #include "cuda/launch_shape.hpp"
 #include "fp4pa/cache.hpp"
@@ -68,6 +69,25 @@ TEST_CASE("workers are as large as makes units come out even, and fill a multipr
     CHECK(shape.finds);
     CHECK(shape.sharers == 0);
     CHECK(shape.overhead_tiles == 10 * r.warps / 4);
+  }
+}
+
+TEST_CASE("a second term beside the first takes no room: rotated calls of 4 rows are launched as others") {
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
+    CAPTURE(static_cast<int>(format));
+    for (const auto& [batch, heads, keys] : {std::tuple{32, 32, 8192}, {128, 32, 2048}, {1, 32, 131072}, {16, 8, 8192}, {1, 32, 1024}}) {
+      CAPTURE(batch);
+      AttentionConfig c = config_of(format, batch, heads, 8, keys);
+      const cuda::LaunchShape plain = shape_of(c);
+      c.cache.rotation = Rotation::kHadamard128;
+      CHECK(cuda::shape_of(cuda::select_variant(c, 90)).terms_side_by_side);
+      const cuda::LaunchShape rotated = shape_of(c);
+      CHECK(rotated.launch.warps == plain.launch.warps);
+      CHECK(rotated.launch.workers == plain.launch.workers);
+      CHECK(rotated.launch.layout.bytes <= plain.launch.layout.bytes);
+      CHECK(rotated.sharers == plain.sharers);
+      CHECK(rotated.may_be_even == plain.may_be_even);
+    }
   }
 }
 
@@ -159,6 +179,7 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
     AttentionConfig c = config_of(kFormats[random.below(4)], 1 + random.below(200), 32, 1 << random.below(6), 1 + random.below(1 << 16),
                                   kDims[random.below(4)]);
     c.softcap = random.below(4) == 0 ? 30.0f : 0.0f;
+    if (random.below(3) == 0) c.q_dtype = DType::kF32;
     const cuda::LaunchDevice& d = kDevices[random.below(4)];
     const int variant = cuda::select_variant(c, d.compute_capability);
     REQUIRE(variant >= 0);

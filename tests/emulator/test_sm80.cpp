@@ -1,10 +1,14 @@
 // The kernels of sm_80 to sm_100, as cuda/ compiles them, on the emulator.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstdio>
 #include <utility>
 
 #include "tests/attention/grid_instance.hpp"
+#include "tests/attention/grid_run.hpp"
 #include "tests/emulator/extreme_scales.hpp"
 #include "tests/emulator/sm80_instances.hpp"
 #include "tests/emulator/sweep.hpp"
@@ -16,6 +20,13 @@ using namespace fp4pa;
 /// The contract of the decode path: an operand is f16, or bf16 where it must be. The LSE owes nothing to the values.
 emulator_test::Bounds bounds(const grid::Case& c, const core::SimtConfig&) {
   return {grid::has_bf16_operands(c) ? 8e-3 : 2e-3, 1e-3};
+}
+
+/// Number of the instance that a call gets whose KV heads have so many rows.
+int instance_for(AttentionConfig c, int q_len, int group_heads) {
+  c.max_q_len = q_len;
+  c.num_q_heads = group_heads * c.cache.num_kv_heads;
+  return simt::select_instance(c);
 }
 
 }  // namespace
@@ -66,6 +77,141 @@ TEST_CASE("sm_80: 9 to 32 query rows are one pass with queries in A") {
   c.softcap = 0.0f;
   c.q_dtype = DType::kF32;
   CHECK(rows(4) == 0);
+}
+
+TEST_CASE("sm_80: queries of two terms in at most 4 rows are multiplied once") {
+  AttentionConfig c;
+  c.cache.num_kv_heads = 2;
+  c.cache.head_dim = 128;
+  c.cache.page_size = 64;
+  const auto side_by_side = [&](int q_len, int group_heads) {
+    return simt::kInstances[instance_for(c, q_len, group_heads)].terms_side_by_side;
+  };
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
+    CAPTURE(static_cast<int>(format));
+    c.cache.k.format = c.cache.v.format = format;
+    for (const auto& [q_dtype, rotation] : {std::pair{DType::kF32, Rotation::kNone}, {DType::kBF16, Rotation::kHadamard128},
+                                            {DType::kF16, Rotation::kHadamard16}}) {
+      c.q_dtype = q_dtype;
+      c.cache.rotation = rotation;
+      for (int rows = 1; rows <= 4; ++rows) {
+        CHECK(side_by_side(1, rows));
+        CHECK(side_by_side(rows, 1));
+      }
+      CHECK(side_by_side(2, 2));
+      for (int rows = 5; rows <= 8; ++rows) {
+        const core::SimtConfig& chosen = simt::kInstances[instance_for(c, 1, rows)];
+        CHECK(!chosen.terms_side_by_side);
+        CHECK(chosen.plain);
+        CHECK(simt::rows_of(chosen) == 8);
+      }
+      CHECK(!side_by_side(3, 4));
+    }
+    // What the other kernels are for.
+    c.cache.rotation = Rotation::kNone;
+    CHECK(!side_by_side(1, 4));
+    c.q_dtype = DType::kF32;
+    c.softcap = 30.0f;
+    CHECK(!side_by_side(1, 4));
+    c.softcap = 0.0f;
+  }
+}
+
+/// One tile's keys and many, several warps' and one's, whole rows of tiles and such as the last query tokens may not see.
+TEST_CASE("sm_80: terms side by side give what terms one after the other give") {
+  const emulator_test::Setup before = emulator_test::current;
+  int first_of[2] = {-1, -1};  // 8 rows
+  for (int i = 0; i < simt::kNumInstances; ++i) {
+    const core::SimtConfig& shape = simt::kInstances[i];
+    int& first = first_of[shape.k[0] == core::KvKind::kNvfp4 ? 1 : 0];
+    if (first < 0 && shape.plain && shape.terms == 2 && !shape.terms_side_by_side) first = i;
+  }
+  double worst_o = 0.0, worst_lse = 0.0, apart_o = 0.0, apart_lse = 0.0;
+  std::uint64_t seed = 0;
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
+    for (const auto& [q_dtype, rotation] : {std::pair{DType::kF32, Rotation::kNone}, {DType::kBF16, Rotation::kHadamard128},
+                                            {DType::kF16, Rotation::kHadamard16}, {DType::kF32, Rotation::kHadamard64}}) {
+      for (const auto& [q_len, heads] : {std::pair{1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 1}, {2, 2}, {3, 1}, {4, 1}}) {
+        grid::Case c;
+        c.seed = ++seed;
+        c.backend = "cuda";
+        c.k = c.v = format;
+        c.q_dtype = q_dtype;
+        c.rotation = rotation;
+        c.kv_heads = 2;
+        c.group_heads = heads;
+        c.page_size = 32;
+        c.q_lens = {q_len, 1, q_len};
+        c.kv_lens = {900, 31, 257};
+        c.sinks = seed % 2 == 0;
+        INFO(grid::describe(c));
+        const auto run = [&](int instance, emulator::Order order, grid::Results& results) {
+          emulator::Findings findings;
+          emulator_test::current = {&emulator_test::kSm80, {order, &findings, nullptr}, 5, instance};
+          const grid::Outcome outcome = grid::run_case(c, grid::Damage::kNone, &results);
+          CHECK(outcome.failure == "");
+          CHECK(findings.text() == "");
+          return outcome;
+        };
+        grid::Results results, again, after;
+        const grid::Outcome outcome = run(-1, emulator::Order::forwards(), results);
+        CHECK(simt::kInstances[emulator_test::current.planned].terms_side_by_side);
+        const emulator_test::Bounds allowed = bounds(c, {});
+        CHECK(outcome.error <= allowed.o);
+        CHECK(outcome.lse_error <= allowed.lse);
+        run(-1, emulator::Order::random(seed), again);
+        CHECK(results.bytes == again.bytes);
+        CHECK(results.lse == again.lse);
+        const int first = first_of[format == KvFormat::kNvfp4 ? 1 : 0];
+        run(first, emulator::Order::forwards(), after);
+        CHECK(emulator_test::current.planned == first);
+        REQUIRE(results.o.size() == after.o.size());
+        double squared = 0.0, size = 0.0, lse = 0.0;
+        for (std::size_t i = 0; i < after.o.size(); ++i) {
+          squared += std::pow(results.o[i] - after.o[i], 2);
+          size += std::pow(after.o[i], 2);
+        }
+        for (std::size_t i = 0; i < after.lse.size(); ++i) {
+          lse = std::max(lse, static_cast<double>(std::abs(results.lse[i] - after.lse[i])));
+        }
+        worst_o = std::max(worst_o, outcome.error);
+        worst_lse = std::max(worst_lse, outcome.lse_error);
+        apart_o = std::max(apart_o, std::sqrt(squared / size));
+        apart_lse = std::max(apart_lse, lse);
+      }
+    }
+  }
+  std::printf("terms side by side: O %.2e, LSE %.2e; from terms one after the other: O %.2e, LSE %.2e\n", worst_o, worst_lse,
+              apart_o, apart_lse);
+  CHECK(apart_o <= 1e-4);  // some probabilities round to a neighbour; without the second term 9e-4
+  CHECK(apart_lse <= 2e-5);  // without the second term 3e-3
+  emulator_test::current = before;
+}
+
+TEST_CASE("sm_80: terms side by side, and scales at the ends of their range") {
+  const emulator_test::Setup before = emulator_test::current;
+  scene::Spec spec;
+  spec.head_dim = 128;
+  spec.group_heads = 4;
+  spec.page_size = 32;
+  spec.sequences = {{1, 300, 0}, {1, 77, 1}};
+  scene::Scene s(spec);
+  s.config.backend = "cuda";
+  s.config.matrix_path = MatrixPath::kDecode;
+  const auto check = [&] {
+    CHECK(simt::kInstances[extreme::run_without_findings(s, emulator_test::kSm80)].terms_side_by_side);
+  };
+  for (const auto& [low, high] : {std::pair{127, 127}, {1, 127}, {60, 126}, {0, 0}}) {
+    CAPTURE(low);
+    extreme::set_scales(s, false, extreme::within(low, high));
+    check();
+    const scene::Scene::Error error = s.error();
+    CHECK(error.o <= 2e-3);
+    CHECK(error.lse <= 1e-3);
+  }
+  extreme::set_scales(s, false, extreme::within(120, 127));
+  extreme::expect_nans_apart(s, check);
+  emulator_test::current = before;
 }
 
 /// Scales that a window does not hold, within a tile and from tile to tile, and NaN.
