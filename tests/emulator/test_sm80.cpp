@@ -215,6 +215,64 @@ TEST_CASE("sm_80: terms side by side, and scales at the ends of their range") {
 }
 
 /// Scales that a window does not hold, within a tile and from tile to tile, and NaN.
+/// Sequences with no tile of the recent tier for a warp, one, and more than there are warps; none and few of the old tier's; items that are
+/// a sequence's beginning or end alone; queries that do not see all of it.
+TEST_CASE("sm_80: warps see every key of both tiers once") {
+  const emulator_test::Setup before = emulator_test::current;
+  double worst_o = 0.0, worst_lse = 0.0;
+  std::uint64_t seed = 0;
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
+    for (const std::int32_t window : {16, 64, 256}) {
+      for (const int warps : {1, 2, 3, 6, 8, 12}) {
+        grid::Case c;
+        c.seed = ++seed;
+        c.backend = "cuda";
+        c.k = c.v = format;
+        c.q_dtype = DType::kBF16;
+        c.o_dtype = DType::kF32;
+        c.kv_heads = 2;
+        c.group_heads = 1 + static_cast<std::int32_t>(seed % 8);
+        c.page_size = 64;
+        c.window = window;
+        c.group_tokens = 32;
+        c.recent_page_size = 16;
+        c.sliding_window = seed % 4 == 3 ? 200 : 0;
+        c.sinks = seed % 2 == 0;
+        c.q_lens = {1, 1, 1, 1, 1, 1};
+        c.kv_lens = {1 + static_cast<std::int32_t>(seed), window + 1, window + 33, window + 40 * 32 + static_cast<std::int32_t>(seed), 777, 3000};
+        INFO(grid::describe(c));
+        CAPTURE(warps);
+        grid::Results first;
+        for (const int workers : {1, 7}) {
+          for (const emulator::Order order : {emulator::Order::forwards(), emulator::Order::random(seed)}) {
+            emulator::Findings findings;
+            emulator_test::current = {&emulator_test::kSm80, {order, &findings, nullptr}, workers, -1, -1, warps};
+            grid::Results results;
+            const grid::Outcome outcome = grid::run_case(c, grid::Damage::kNone, &results);
+            CHECK(outcome.failure == "");
+            CHECK(findings.text() == "");
+            CHECK(simt::kInstances[emulator_test::current.planned].segments == 2);
+            CHECK(simt::kInstances[emulator_test::current.planned].plain);
+            const emulator_test::Bounds allowed = bounds(c, {});
+            CHECK(outcome.error <= allowed.o);
+            CHECK(outcome.lse_error <= allowed.lse);
+            worst_o = std::max(worst_o, outcome.error);
+            worst_lse = std::max(worst_lse, outcome.lse_error);
+            if (order.kind == emulator::Order::Kind::kForwards) {
+              first = results;
+            } else {
+              CHECK(results.bytes == first.bytes);
+              CHECK(results.lse == first.lse);
+            }
+          }
+        }
+      }
+    }
+  }
+  std::printf("two tiers: O %.2e, LSE %.2e\n", worst_o, worst_lse);
+  emulator_test::current = before;
+}
+
 TEST_CASE("sm_80: queries in A and scales at the ends of their range") {
   const emulator_test::Setup before = emulator_test::current;
   for (const auto& [tokens, head_dim] : {std::pair{4, 128}, {8, 128}, {4, 64}, {8, 64}}) {
