@@ -214,7 +214,6 @@ TEST_CASE("sm_80: terms side by side, and scales at the ends of their range") {
   emulator_test::current = before;
 }
 
-/// Scales that a window does not hold, within a tile and from tile to tile, and NaN.
 /// Sequences with no tile of the recent tier for a warp, one, and more than there are warps; none and few of the old tier's; items that are
 /// a sequence's beginning or end alone; queries that do not see all of it.
 TEST_CASE("sm_80: warps see every key of both tiers once") {
@@ -273,6 +272,7 @@ TEST_CASE("sm_80: warps see every key of both tiers once") {
   emulator_test::current = before;
 }
 
+/// Scales that a window does not hold, within a tile and from tile to tile, and NaN.
 TEST_CASE("sm_80: queries in A and scales at the ends of their range") {
   const emulator_test::Setup before = emulator_test::current;
   for (const auto& [tokens, head_dim] : {std::pair{4, 128}, {8, 128}, {4, 64}, {8, 64}}) {
