@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <utility>
 
 #include "tests/attention/grid_instance.hpp"
@@ -27,6 +28,20 @@ int instance_for(AttentionConfig c, int q_len, int group_heads) {
   c.max_q_len = q_len;
   c.num_q_heads = group_heads * c.cache.num_kv_heads;
   return simt::select_instance(c);
+}
+
+/// Calls with key scales from each of these ranges of E8M0 codes, on O and LSE.
+/// @param check  makes the call, and looks at who served it
+template <class Check>
+void check_key_scales(scene::Scene& s, std::initializer_list<std::pair<int, int>> ranges, Check&& check, double* worst_o, double* worst_lse) {
+  for (const auto& [low, high] : ranges) {
+    CAPTURE(low);
+    extreme::set_scales(s, false, extreme::within(low, high));
+    check();
+    const scene::Scene::Error error = s.error();
+    *worst_o = std::max(*worst_o, error.o);
+    *worst_lse = std::max(*worst_lse, error.lse);
+  }
 }
 
 }  // namespace
@@ -156,9 +171,8 @@ TEST_CASE("sm_80: terms side by side give what terms one after the other give") 
         grid::Results results, again, after;
         const grid::Outcome outcome = run(-1, emulator::Order::forwards(), results);
         CHECK(simt::kInstances[emulator_test::current.planned].terms_side_by_side);
-        const emulator_test::Bounds allowed = bounds(c, {});
-        CHECK(outcome.error <= allowed.o);
-        CHECK(outcome.lse_error <= allowed.lse);
+        CHECK(outcome.error <= 4e-4);  // twice and three times the worst of these draws; the contract has 2e-3 and 1e-3
+        CHECK(outcome.lse_error <= 1e-5);
         run(-1, emulator::Order::random(seed), again);
         CHECK(results.bytes == again.bytes);
         CHECK(results.lse == again.lse);
@@ -183,8 +197,8 @@ TEST_CASE("sm_80: terms side by side give what terms one after the other give") 
   }
   std::printf("terms side by side: O %.2e, LSE %.2e; from terms one after the other: O %.2e, LSE %.2e\n", worst_o, worst_lse,
               apart_o, apart_lse);
-  CHECK(apart_o <= 1e-4);  // some probabilities round to a neighbour; without the second term 9e-4
-  CHECK(apart_lse <= 2e-5);  // without the second term 3e-3
+  CHECK(apart_o <= 3e-5);  // three times the worst: some probabilities round to a neighbour. Without the second term 9e-4
+  CHECK(apart_lse <= 1e-5);  // likewise; without the second term 3e-3
   emulator_test::current = before;
 }
 
@@ -201,14 +215,11 @@ TEST_CASE("sm_80: terms side by side, and scales at the ends of their range") {
   const auto check = [&] {
     CHECK(simt::kInstances[extreme::run_without_findings(s, emulator_test::kSm80)].terms_side_by_side);
   };
-  for (const auto& [low, high] : {std::pair{127, 127}, {1, 127}, {60, 126}, {0, 0}}) {
-    CAPTURE(low);
-    extreme::set_scales(s, false, extreme::within(low, high));
-    check();
-    const scene::Scene::Error error = s.error();
-    CHECK(error.o <= 2e-3);
-    CHECK(error.lse <= 1e-3);
-  }
+  double o = 0.0, lse = 0.0;
+  check_key_scales(s, {{127, 127}, {1, 127}, {60, 126}, {0, 0}}, check, &o, &lse);
+  std::printf("terms side by side, scales at their ends: O %.2e, LSE %.2e\n", o, lse);
+  CHECK(o <= 5e-4);  // two and three times what these draws give
+  CHECK(lse <= 5e-6);
   extreme::set_scales(s, false, extreme::within(120, 127));
   extreme::expect_nans_apart(s, check);
   emulator_test::current = before;
@@ -252,9 +263,8 @@ TEST_CASE("sm_80: warps see every key of both tiers once") {
             CHECK(findings.text() == "");
             CHECK(simt::kInstances[emulator_test::current.planned].segments == 2);
             CHECK(simt::kInstances[emulator_test::current.planned].plain);
-            const emulator_test::Bounds allowed = bounds(c, {});
-            CHECK(outcome.error <= allowed.o);
-            CHECK(outcome.lse_error <= allowed.lse);
+            CHECK(outcome.error <= 3e-3);  // P in bf16 beside the recent tier's values; two and three times the worst of these draws
+            CHECK(outcome.lse_error <= 2e-5);
             worst_o = std::max(worst_o, outcome.error);
             worst_lse = std::max(worst_lse, outcome.lse_error);
             if (order.kind == emulator::Order::Kind::kForwards) {
@@ -305,14 +315,10 @@ TEST_CASE("sm_80: queries in A and scales at the ends of their range") {
     check();
     CHECK(s.error().o <= 2e-3);
     extreme::set_scales(s, true, extreme::within(126, 128));
-    for (const auto& [low, high] : {std::pair{1, 127}, {60, 126}, {1, 20}, {108, 114}, {0, 0}}) {
-      CAPTURE(low);
-      extreme::set_scales(s, false, extreme::within(low, high));
-      check();
-      const scene::Scene::Error error = s.error();
-      CHECK(error.o <= 2e-3);
-      CHECK(error.lse <= 1e-3);
-    }
+    double o = 0.0, lse = 0.0;
+    check_key_scales(s, {{1, 127}, {60, 126}, {1, 20}, {108, 114}, {0, 0}}, check, &o, &lse);
+    CHECK(o <= 2e-3);
+    CHECK(lse <= 1e-3);
     // Above the first window: scores as they are elsewhere, by a small scale of the softmax.
     const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
     for (const int log2 : {3, 10, 40, 80}) {
