@@ -60,7 +60,13 @@ constexpr SimtConfig plain(SimtConfig c, int terms = 1) {
 /// Plain, of queries of two terms in at most 4 rows, which one multiplication takes.
 constexpr SimtConfig side_by_side(SimtConfig c) {
   c = plain(c, 2);
-  c.terms_side_by_side = true;
+  c.side_by_side = core::SideBySide::kTerms;
+  return c;
+}
+/// Plain, of queries of one term in at most 4 rows: NVFP4's groups stand apart.
+constexpr SimtConfig groups_apart(SimtConfig c) {
+  c = plain(c);
+  c.side_by_side = core::SideBySide::kGroups;
   return c;
 }
 /// Any formats, any head_dim, one tier or two.
@@ -128,6 +134,9 @@ inline constexpr SimtConfig kInstances[] = {
     instance::few_rows(KvKind::kBf16, 2, 4, 2, 3, 64),
     instance::side_by_side(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 4, 2)),
     instance::side_by_side(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 4, 2)),
+    instance::groups_apart(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 4, 2)),
+    instance::groups_apart(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 4, 2, 64)),
+    instance::groups_apart(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 1, 4, 2, 2)),
     instance::any(1, 4),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));

@@ -189,16 +189,24 @@ FP4PA_FN std::uint32_t e8m0_to_bf16(std::uint32_t low, std::uint32_t high, int i
   return (index % 2 == 0 ? both << 7 : both >> 1) & 0x7f807f80u;
 }
 
-/// Byte `index` of a word as an E4M3 scale in f32, sign ignored.
-FP4PA_FN float ue4m3_to_f32(std::uint32_t word, int index) {
-  const std::uint32_t half = e4m3_to_f16((word >> (8 * index)) & 0x7fu) & 0xffffu;
+/// Half `index` of a word, an f16.
+FP4PA_FN float f16_to_f32(std::uint32_t word, int index) {
 #if defined(__CUDA_ARCH__)
   float out;
-  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low;}" : "=f"(out) : "r"(half));
+  if (index == 0) {
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low;}" : "=f"(out) : "r"(word));
+  } else {
+    asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high;}" : "=f"(out) : "r"(word));
+  }
   return out;
 #else
-  return core::f16_to_f32(static_cast<std::uint16_t>(half));
+  return core::f16_to_f32(static_cast<std::uint16_t>(word >> (16 * index)));
 #endif
+}
+
+/// Byte `index` of a word as an E4M3 scale in f32, sign ignored.
+FP4PA_FN float ue4m3_to_f32(std::uint32_t word, int index) {
+  return f16_to_f32(e4m3_to_f16((word >> (8 * index)) & 0x7fu), 0);
 }
 
 namespace host {

@@ -15,7 +15,9 @@
 // multiplies the whole sum.
 //
 // A query of two terms is multiplied twice. Where it has at most four rows, columns 4 to 7 would be idle: the second terms stand there
-// (terms_side_by_side), and one multiplication sums both. A score is the sum of its two columns, which then both hold it.
+// (SideBySide::kTerms), and one multiplication sums both. A score is the sum of its two columns, which then both hold it. Or, of NVFP4
+// (SideBySide::kGroups), the first groups of 16 dims stand in columns 0 to 3 with zeros elsewhere, the second ones in 4 to 7: a column's
+// sum of 32 dims is one group's, and its scale multiplies the sum, half of the multiplications that codes take.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +34,11 @@ namespace fp4pa::sm80 {
 [[nodiscard]] FP4PA_FN constexpr bool key_is_bf16(KvKind kind) { return kind == KvKind::kBf16; }
 /// One E8M0 scale per block of 32 dims.
 [[nodiscard]] FP4PA_FN constexpr bool scales_blocks(KvKind kind) { return kind == KvKind::kMxfp4 || kind == KvKind::kMxfp8; }
+
+/// Whether sums of NVFP4's groups are apart, so that scales need not be multiplied into codes.
+[[nodiscard]] FP4PA_FN constexpr bool sums_groups(const core::SimtConfig& c, KvKind kind) {
+  return c.side_by_side == core::SideBySide::kGroups && kind == KvKind::kNvfp4;
+}
 
 [[nodiscard]] FP4PA_FN constexpr core::QueryForm key_query_form(KvKind kind) {
   switch (kind) {
@@ -110,7 +117,7 @@ struct KeyProduct {
   /// Whether sums run through all blocks in one chain, whose end has nothing to add up. For NVFP4 of many warps a multiprocessor: others
   /// were no faster, or slower.
   static constexpr bool kOneChain =
-      kConfig.k[0] == KvKind::kNvfp4 && kConfig.v[0] == KvKind::kNvfp4 && kConfig.head_dim <= 128;
+      kConfig.k[0] == KvKind::kNvfp4 && kConfig.v[0] == KvKind::kNvfp4 && kConfig.head_dim <= 128 && !sums_groups(kConfig, KvKind::kNvfp4);
   /// Blocks of dims multiplied side by side, so that instructions that depend on each other do not follow each other.
   static constexpr int kSides = kConfig.exact_head_dim && kBlocks % 2 == 0 && kRowTiles == 1 && !kOneChain ? 2 : 1;
 
@@ -118,7 +125,7 @@ struct KeyProduct {
   FP4PA_FN static void multiply(E& exec, const Stream& stream, std::uint32_t query, const auto& registers,
                                 int terms, Scores& scores) {
     // One loop for each, so that the common one does not ask block by block.
-    if (kConfig.terms_side_by_side || (kConfig.plain ? kConfig.terms == 1 : terms == 1)) {
+    if (kConfig.side_by_side == core::SideBySide::kTerms || (kConfig.plain ? kConfig.terms == 1 : terms == 1)) {
       multiply_strips<kKind, 1>(exec, stream, query, registers, scores);
     } else {
       multiply_strips<kKind, 2>(exec, stream, query, registers, scores);
@@ -135,9 +142,13 @@ struct KeyProduct {
     }
   }
 
+  /// Whether scales multiply the sums of each block of dims.
+  template <KvKind kKind>
+  static constexpr bool kScalesSums = scales_blocks(kKind) || sums_groups(kConfig, kKind);
   /// Blocks of dims whose scales are loaded at once.
-  static constexpr int kLoaded = kConfig.exact_head_dim && kBlocks % 4 == 0 && scales_blocks(kConfig.k[0]) ? 4 : 2;
-  /// Scales of the keys a lane holds in A, row g of octets 0 to 3, for so many blocks; see scale_form.hpp.
+  static constexpr int kLoaded = kConfig.exact_head_dim && kBlocks % 4 == 0 && kScalesSums<kConfig.k[0]> ? 4 : 2;
+  /// Scales of the keys a lane holds in A and C, row g of octets 0 to 3, for so many blocks; see scale_form.hpp. NVFP4's are of the group
+  /// that lane t's dims are of, which is that of its columns, too, where groups stand side by side.
   struct Scales {
     std::uint32_t of[4][kLoaded];
   };
@@ -188,7 +199,7 @@ struct KeyProduct {
 
     // Sums of a side. Where no block has a scale of its own they go on from step to step.
     PerLane<float[kSides][2][kRowTiles][4]> part;
-    if constexpr (!scales_blocks(kKind)) clear(exec, part);
+    if constexpr (!kScalesSums<kKind>) clear(exec, part);
     FP4PA_UNROLL
     for (int first = 0; first < kBlocks; first += kSides) {
       if (!kConfig.exact_head_dim && first * core::kDimBlock >= stream.head_dim()) break;
@@ -208,11 +219,11 @@ struct KeyProduct {
             for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, false, pairs[side][lane][o]);
           });
         }
-        if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, scales, first + side, pairs[side]);
+        if constexpr (kKind == KvKind::kNvfp4 && !kScalesSums<kKind>) scale_pairs(exec, scales, first + side, pairs[side]);
       }
-      if constexpr (scales_blocks(kKind)) clear(exec, part);
+      if constexpr (kScalesSums<kKind>) clear(exec, part);
       multiply_blocks<Element, kTerms>(exec, stream, query, registers, first, pairs, part);
-      if constexpr (scales_blocks(kKind)) {
+      if constexpr (kScalesSums<kKind>) {
         exec.each_lane([&](Lane lane) {
           for_each_sum([&](int side, int m, int nt, int v) {
             const float s = std::bit_cast<float>(scales[lane].of[2 * m + v / 2][(first + side) % kLoaded]);
@@ -222,7 +233,7 @@ struct KeyProduct {
         });
       }
     }
-    if constexpr (!scales_blocks(kKind)) {
+    if constexpr (!kScalesSums<kKind>) {
       exec.each_lane([&](Lane lane) {
         for_each_sum([&](int side, int m, int nt, int v) {
           float& sum = scores[lane][2 * strip + m][nt][v];
@@ -233,21 +244,21 @@ struct KeyProduct {
         });
       });
     }
-    if constexpr (kConfig.terms_side_by_side) add_terms(exec, strip, scores);
+    if constexpr (core::parts_sums(kConfig)) add_columns(exec, strip, scores);
   }
 
-  /// Bit of the lane number between a row's terms, columns c and c + 4 of C.
-  static constexpr int kTermBit = 2;
-  static_assert(Shim::ScoreAtom::Atom::c_coord(kTermBit, 0).col == 4);
+  /// Bit of the lane number between a row's columns c and c + 4 of C.
+  static constexpr int kColumnBit = 2;
+  static_assert(Shim::ScoreAtom::Atom::c_coord(kColumnBit, 0).col == 4);
 
-  /// Adds to each score of a strip what its row's other term has summed. In either column: the sum is the same bit for bit.
+  /// Adds to each score of a strip what its row's other column has summed. In either column: the sum is the same bit for bit.
   template <class Scores>
-  FP4PA_FN static void add_terms(E& exec, int strip, Scores& scores) {
+  FP4PA_FN static void add_columns(E& exec, int strip, Scores& scores) {
     FP4PA_UNROLL
     for (int i = 0; i < 8; ++i) {
       PerLane<float> score;
       exec.each_lane([&](Lane lane) { score[lane] = scores[lane][2 * strip + i / 4][0][i % 4]; });
-      core::combine_peers<kTermBit>(exec, score, [](float own, float other) { return own + other; });
+      core::combine_peers<kColumnBit>(exec, score, [](float own, float other) { return own + other; });
       exec.each_lane([&](Lane lane) { scores[lane][2 * strip + i / 4][0][i % 4] = score[lane]; });
     }
   }

@@ -25,6 +25,9 @@ using core::KvKind;
 /// NVFP4's operands are value * 2^-7: decoded at 2^-14, and the scale at 2^7, the most that keeps 448 in f16.
 inline constexpr int kNvfp4Log2 = -7;
 inline constexpr std::uint32_t kNvfp4ScaleUnit = 0x58005800u;  // 2^7 in both halves
+/// Where V's scales are multiplied into P, which may be 2^15: as much as leaves 448 times it in f16.
+inline constexpr int kNvfp4FactorLog2 = -8;
+inline constexpr std::uint32_t kNvfp4FactorUnit = 0x1c001c00u;  // 2^-8 in both halves
 
 struct OperandScales {
   /// Scales of a key: blocks of 32 dims or groups of 16, or one.
@@ -65,7 +68,7 @@ struct OperandScales {
       if (4 * w >= count(k, head_dim)) continue;
       if (k == KvKind::kNvfp4) {
         std::uint32_t two[2];
-        e4m3_factors(words[w], two);
+        e4m3_factors<kNvfp4ScaleUnit>(words[w], two);
         const std::uint32_t factor[4] = {twice_low(two[0]), twice_high(two[0]), twice_low(two[1]), twice_high(two[1])};
         // Groups 4w to 4w + 3: blocks 2w and 2w + 1, first and second half.
         FP4PA_UNROLL
@@ -106,12 +109,20 @@ struct OperandScales {
   /// Stores the scales of a key of V from `to` on, where their words lie in the tile already.
   template <class E, class Lane, int kWords>
   FP4PA_FN static void form_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to, const std::uint32_t (&words)[kWords]) {
+    form_value_times<kNvfp4ScaleUnit>(exec, lane, k, head_dim, to, words);
+  }
+
+ protected:
+  /// @tparam kUnit  of E4M3 scales, in both halves
+  template <std::uint32_t kUnit, class E, class Lane, int kWords>
+  FP4PA_FN static void form_value_times(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to,
+                                        const std::uint32_t (&words)[kWords]) {
     const int scales = count(k, head_dim);
     FP4PA_UNROLL
     for (int w = 0; w < kWords; ++w) {
       if (4 * w >= scales) continue;
       std::uint32_t factors[2];
-      if (k == KvKind::kNvfp4) e4m3_factors(words[w], factors);
+      if (k == KvKind::kNvfp4) e4m3_factors<kUnit>(words[w], factors);
       FP4PA_UNROLL
       for (int i = 0; i < 4; i += 2) {
         if (4 * w + i >= scales) continue;
@@ -125,12 +136,12 @@ struct OperandScales {
     }
   }
 
- private:
   /// Four E4M3 scales as operands are multiplied by them, two a word.
+  template <std::uint32_t kUnit>
   FP4PA_FN static void e4m3_factors(std::uint32_t word, std::uint32_t (&two)[2]) {
     e4m3_to_f16(word & 0x7f7f7f7fu, two);
-    two[0] = multiply_f16(two[0], kNvfp4ScaleUnit);
-    two[1] = multiply_f16(two[1], kNvfp4ScaleUnit);
+    two[0] = multiply_f16(two[0], kUnit);
+    two[1] = multiply_f16(two[1], kUnit);
   }
   template <class E, class Lane>
   FP4PA_FN static void store_pair(E& exec, Lane lane, std::uint32_t to, std::uint32_t low, std::uint32_t high) {
@@ -152,6 +163,29 @@ struct ProductScales : OperandScales {
   template <class E, class Lane, int kWords>
   FP4PA_FN static void form_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to, const std::uint32_t (&words)[kWords]) {
     if (k == KvKind::kNvfp4) OperandScales::form_value(exec, lane, k, head_dim, to, words);
+  }
+};
+
+/// NVFP4's where groups stand side by side: K's multiply sums, as floats in the place of their two halves, and V's P.
+struct GroupScales : OperandScales {
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void store_key(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t at, int key,
+                                 const std::uint32_t (&words)[kWords]) {
+    const std::uint32_t to = at + key * key_bytes(k, head_dim);
+    FP4PA_UNROLL
+    for (int w = 0; w < kWords; ++w) {
+      std::uint32_t two[2];
+      e4m3_factors<kNvfp4ScaleUnit>(words[w], two);
+      FP4PA_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        store_pair(exec, lane, to + 4 * (half * half_pitch(head_dim) + 2 * w), std::bit_cast<std::uint32_t>(f16_to_f32(two[0], half)),
+                   std::bit_cast<std::uint32_t>(f16_to_f32(two[1], half)));
+      }
+    }
+  }
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static void form_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to, const std::uint32_t (&words)[kWords]) {
+    form_value_times<kNvfp4FactorUnit>(exec, lane, k, head_dim, to, words);
   }
 };
 

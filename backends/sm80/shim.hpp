@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/sm80/atoms.hpp"
 #include "backends/sm80/key_product.hpp"
@@ -39,7 +40,7 @@ struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
   /// The query stays in shared memory and is read block by block: keys need the registers themselves.
   struct QueryRegisters {};
 
-  using ScaleForm = ProductScales;
+  using ScaleForm = std::conditional_t<kConfig.side_by_side == core::SideBySide::kGroups, GroupScales, ProductScales>;
   /// What probabilities come raised by, and how much more they may be: 2^15 is the most that f16 has room for. With three
   /// binades of headroom a quarter of the tiles raised a maximum, and 16 rows took 2 to 4 % longer.
   static constexpr int kProbabilityLog2 = 6;
@@ -47,7 +48,8 @@ struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
 
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
   FP4PA_FN static int token_of_slot(int slot) { return slot; }
-  static constexpr int kTokenAlignment = core::kScalePiece;
+  /// Pages of MXFP4 with scales along tokens are whole groups of 32.
+  static constexpr int kTokenAlignment = kConfig.v[0] == KvKind::kMxfp4Tokens ? 32 : core::kScalePiece;
   FP4PA_FN static float exp2(float x) { return exp2_fast(x); }
   FP4PA_FN static std::uint16_t to_f16(float x) { return round_f16(x); }
   FP4PA_FN static std::uint16_t to_bf16(float x) { return round_bf16(x); }
@@ -56,17 +58,24 @@ struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
   FP4PA_FN static int output_dim(int order, int m, int lane, int v) { return value_output_dim(order, m, lane, v); }
 
   // The query in shared memory: [term][row tile][block of 32 dims][lane][pair], 16 bytes a lane, which is what B's lane
-  // 4 (row % 8) + t takes in one load. Side by side, the second term of row r stands where row r + 4 would.
+  // 4 (row % 8) + t takes in one load. Side by side, the second term of row r, or its dims of every second group of 16, stand where row
+  // r + 4 would; what a row leaves of its groups is zeros.
   FP4PA_FN static std::uint32_t query_address(std::uint32_t query, int head_dim, int tile, int block, int lane) {
     return query + static_cast<std::uint32_t>(((tile * (head_dim / core::kDimBlock) + block) * Exec::kLanes + lane) * 16);
   }
 
   /// From a pair's first term to its second.
   [[nodiscard]] FP4PA_FN static int term_bytes(int head_dim) {
-    constexpr int kFourRows = 4 * 4 * 16;  // of a block of dims
-    return kConfig.terms_side_by_side ? kFourRows : kConfig.row_tiles * 8 * head_dim * 2;
+    return kConfig.side_by_side == core::SideBySide::kTerms ? kFourRows : kConfig.row_tiles * 8 * head_dim * 2;
   }
-  static_assert(!kConfig.terms_side_by_side || (kConfig.plain && kConfig.terms == 2 && kConfig.row_tiles == 1));
+  static constexpr int kFourRows = 4 * 4 * 16;  // bytes of a block of dims
+  static_assert(kConfig.side_by_side == core::SideBySide::kNothing || (kConfig.plain && kConfig.row_tiles == 1));
+  static_assert(kConfig.side_by_side == core::SideBySide::kNothing ||
+                kConfig.terms == (kConfig.side_by_side == core::SideBySide::kTerms ? 2 : 1));
+  static_assert(kConfig.side_by_side != core::SideBySide::kGroups ||
+                (kConfig.segments == 1 && sums_groups(kConfig, kConfig.k[0]) && sums_groups(kConfig, kConfig.v[0])));
+  /// Which of a block's two groups of 16 the rows of V^T are of whose sums a lane holds.
+  [[nodiscard]] FP4PA_FN static constexpr int group_of_dims(int lane) { return lane / 16; }
 
   /// Rounds one row from f32 in `scratch` to the sum of `terms` operands.
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
@@ -88,6 +97,12 @@ struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
     const QueryPlace place = query_place(kind, dim % core::kDimBlock);
     const std::uint32_t at =
         query_address(query, head_dim, row / 8, dim / core::kDimBlock, row % 8 * 4 + place.thread) + 4 * place.pair;
+    if constexpr (kConfig.side_by_side == core::SideBySide::kGroups) {
+      const std::uint32_t second = place.thread / 2 * kFourRows;  // the lanes of a group's dims, see KeyProduct
+      store_pair(exec, lane, false, low, high, 1, [&](int) { return at + second; });
+      exec.template store_shared<std::uint32_t>(lane, at + (kFourRows - second), 0u);
+      return;
+    }
     store_pair(exec, lane, key_is_bf16(kind), low, high, terms, [&](int term) { return at + term * term_bytes(head_dim); });
   }
 

@@ -7,8 +7,10 @@
 //
 //   E8M0 along head_dim         f16; the scale of a block of 32 dims is multiplied into P, relative to the output's unit. Scales
 //                               far apart are left to f32, see scale_window.hpp
-//   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (scale_form.hpp)
-//   E2M1, scales along tokens   f16; the f32 sum of 16 tokens is multiplied by the scale of its column
+//   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (scale_form.hpp), or where groups stand side by side into
+//                               P: its column c has the scales of every first group of 16 dims, c + 4 of every second, so that of either
+//                               column's sums those of the one group are the output's, and the others nobody's
+//   E2M1, scales along tokens   f16; the f32 sum of 16 tokens, or of 32 where tiles are whole groups, is multiplied by the scale of its column
 //   E4M3, f16, bf16             as they are
 // Probabilities come raised by 2^6 (kProbabilityLog2), and may be 2^9 more (kHeadroomLog2): in f16 what is 2^-30 of a row's
 // largest is the least that counts, and eleven bits of what is more than 2^-20, or 2^-6 where a block's scale is the window's least.
@@ -68,9 +70,14 @@ struct ValueProduct {
     }
   }
 
+  /// Whether a strip's 32 tokens have one row of scales along tokens.
+  template <KvKind kKind>
+  static constexpr bool kOneGroup = kKind == KvKind::kMxfp4Tokens && Shim::kTokenAlignment == 32;
+
   // The output's unit for values whose scales are not multiplied into P.
   template <KvKind kKind>
-  static constexpr int kUnitLog2 = kKind == KvKind::kNvfp4        ? -kNvfp4Log2 - Shim::kProbabilityLog2
+  static constexpr int kUnitLog2 = sums_groups(kConfig, kKind)    ? -kE2m1F16Log2 - kNvfp4FactorLog2 - Shim::kProbabilityLog2
+                                   : kKind == KvKind::kNvfp4      ? -kNvfp4Log2 - Shim::kProbabilityLog2
                                    : core::along_tokens(kKind) ? -kE2m1F16Log2 - Shim::kProbabilityLog2
                                                                : -Shim::kProbabilityLog2;
   template <KvKind kKind, class Stream>
@@ -132,19 +139,22 @@ struct ValueProduct {
           for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, true, pairs[lane][o]);
         });
       }
-      if constexpr (kKind == KvKind::kNvfp4) scale_pairs(exec, stream, strip, block, pairs);
+      if constexpr (kKind == KvKind::kNvfp4 && !sums_groups(kConfig, kKind)) scale_pairs(exec, stream, strip, block, pairs);
 
       PerLane<std::uint32_t[4][kRowTiles]> scaled;
-      if constexpr (scales_blocks(kKind)) {
+      if constexpr (scales_blocks(kKind) || sums_groups(kConfig, kKind)) {
         scale_weights<kKind>(exec, stream, strip, block, weight, scaled);
       } else {
         scaled = weight;
       }
 
       PerLane<float[2][2]> column;  // [dim tile][g, g+8], along tokens
+      PerLane<float[2][kRowTiles][4]> part;
       FP4PA_UNROLL
       for (int step = 0; step < 2; ++step) {
-        if constexpr (core::along_tokens(kKind)) {
+        const bool begins = step == 0 || !kOneGroup<kKind>;  // a group along tokens
+        const bool ends = step == 1 || !kOneGroup<kKind>;
+        if (core::along_tokens(kKind) && begins) {
           exec.each_lane([&](Lane lane) {
             const std::uint32_t at = stream.tile_offset() + layout.v_scales + (2 * strip + step) * layout.v_scale_pitch +
                                      block * core::kDimBlock + lane.id / 4 * 4;
@@ -172,17 +182,17 @@ struct ValueProduct {
             const auto a_of = [&](Lane lane) -> auto& { return a[lane]; };
             const auto b_of = [&](Lane lane) -> auto& { return b[lane]; };
             if constexpr (core::along_tokens(kKind)) {
-              PerLane<float[4]> part;
               exec.each_lane([&](Lane lane) {
                 FP4PA_UNROLL
-                for (int v = 0; v < 4; ++v) part[lane][v] = 0.0f;
+                for (int v = 0; v < 4; ++v) part[lane][m][nt][v] = begins ? 0.0f : part[lane][m][nt][v];
               });
-              exec.template multiply<Element>([&](Lane lane) -> auto& { return part[lane]; }, a_of, b_of);
+              exec.template multiply<Element>([&](Lane lane) -> auto& { return part[lane][m][nt]; }, a_of, b_of);
+              if (!ends) continue;
               exec.each_lane([&](Lane lane) {
                 FP4PA_UNROLL
                 for (int v = 0; v < 4; ++v) {
                   float& sum = output[lane][2 * block + m][nt][v];
-                  sum = ::fmaf(column[lane][m][v / 2], part[lane][v], sum);
+                  sum = ::fmaf(column[lane][m][v / 2], part[lane][m][nt][v], sum);
                 }
               });
             } else {
@@ -195,12 +205,13 @@ struct ValueProduct {
     }
   }
 
-  /// Probabilities times the factors that the scales of one block of dims have become, see scale_window.hpp.
+  /// Probabilities times the factors that the scales of one block of dims have become, see scale_window.hpp; of NVFP4 of the group that
+  /// the lane's column is for.
   template <KvKind kKind, class Stream, class Weights>
   FP4PA_FN static void scale_weights(E& exec, const Stream& stream, int strip, int block, const Weights& weight, Weights& scaled) {
     exec.each_lane([&](Lane lane) {
       std::uint32_t scales[4];
-      load_scales<kKind>(exec, lane, stream, strip, block, scales);
+      load_scales<kKind>(exec, lane, stream, strip, kKind == KvKind::kNvfp4 ? 2 * block + lane.id / 16 : block, scales);
       FP4PA_UNROLL
       for (int o = 0; o < 4; ++o) {
         FP4PA_UNROLL

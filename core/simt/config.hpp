@@ -14,6 +14,14 @@ enum class WarpsDivide : std::int32_t {
 /// Warps of the smallest worker that a launch chooses, where it does (cuda/launch_shape.hpp), unless shared memory has room for one alone.
 inline constexpr int kLeastWorkerWarps = 2;
 
+/// What takes the columns of a multiplication that query rows leave, where a KV head has at most half as many rows as the atom. A tile has
+/// as many rows fewer, so that an item begins and ends sooner, and from the scores on the atom's rows behind a tile's mirror them.
+enum class SideBySide : std::int32_t {
+  kNothing,
+  kTerms,   // the second term of the query: one multiplication sums both
+  kGroups,  // the dims of every second group of 16: sums of a group are apart, and NVFP4's scales multiply sums and P, not codes
+};
+
 struct SimtConfig {
   KvKind k[2];         // per segment
   KvKind v[2];
@@ -32,12 +40,13 @@ struct SimtConfig {
                        // Instructions that never run still part those that do, and the cache of instructions is small
   int terms = 1;       // of a plain instance's queries: 2 for f32 and rotated ones, see query.hpp
   bool query_is_a = false;  // sm_80: warps that divide the keys have queries in A, 16 rows a tile, and not keys, with 8 rows a tile
-  bool terms_side_by_side = false;  // of a plain instance: a query row's terms are rows of one multiplication, of which a tile so has
-                                    // fewer. From the scores on, the atom's rows behind a tile's mirror them
+  SideBySide side_by_side = SideBySide::kNothing;  // of a plain instance's queries
 };
 
+/// Whether a score is the sum of its columns.
+[[nodiscard]] FP4PA_FN constexpr bool parts_sums(const SimtConfig& c) { return c.side_by_side != SideBySide::kNothing; }
 /// Rows of the atom that a query row takes.
-[[nodiscard]] FP4PA_FN constexpr int rows_of_query(const SimtConfig& c) { return c.terms_side_by_side ? c.terms : 1; }
+[[nodiscard]] FP4PA_FN constexpr int rows_of_query(const SimtConfig& c) { return c.side_by_side == SideBySide::kNothing ? 1 : 2; }
 
 [[nodiscard]] FP4PA_FN constexpr bool divides_rows(const SimtConfig& c) { return c.divide == WarpsDivide::kRows; }
 

@@ -113,10 +113,10 @@ FP4PA_FN void SimtTileBackend<Shim>::lay_out(const Output& output) const {
   const int order =
       output.order != 0 ? output.order : Shim::dim_order(is_any(kLast) ? kv_kind(p_.segments[kSegments - 1].v) : kLast);
   exec_.each_lane([&](Lane lane) {
-    if (mirrors(lane)) return;
+    if (!holds_output(lane)) return;
     for_each_value<kDimTiles, kOutputValues>([&](int tile, int nt, int v) {
       const int dim = tile / kTiles * kOutputBlock + Shim::output_dim(order, tile % kTiles, lane.id, v);
-      const int r = nt * kQueries + OutputSlots::query(lane.id, v);
+      const int r = nt * kQueries + query_of(OutputSlots::query(lane.id, v));
       exec_.template store_shared<float>(lane, result_offset(exec_.warp()) + (r * kResultPitch + dim) * 4,
                                          output.value[lane][tile][nt][v]);
     });
@@ -206,7 +206,7 @@ FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) cons
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::move_dims(Output& output, int old, int order) const {
   constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
-  static_assert(kDimBlock * kQueries * 4 <= kScratchBytes);
+  static_assert(kDimBlock * Shim::OutputAtom::kQueries * 4 <= kScratchBytes);
   const auto at = [&](Lane lane, int of, int m, int v) {
     const int dim = Shim::output_dim(of, m, lane.id, v);
     return static_cast<std::uint32_t>(scratch_offset() + (OutputSlots::query(lane.id, v) * kDimBlock + dim) * 4);

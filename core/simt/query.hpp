@@ -6,7 +6,7 @@
 // scores - sm_scale, K's decode multiplier, the power of two, the operand's own unit - is one factor per row.
 //
 // A query that its operand type does not hold exactly (f32, rotated, f16 before bf16 keys) is the sum of two terms, each an
-// operand, and is multiplied twice, or with both side by side (SimtConfig::terms_side_by_side). Its scores are then as good as
+// operand, and is multiplied twice, or with both side by side (SideBySide::kTerms). Its scores are then as good as
 // f32's; with logits of tens, a single rounded term would show in the LSE.
 #pragma once
 

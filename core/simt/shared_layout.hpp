@@ -127,7 +127,8 @@ inline constexpr int kPageIdBytes = 128;
   // Where a block's warps share operands these may be swizzled over 1024 bytes.
   s.aside = round_up_to(s.row_factors + tile_rows(c, atom_queries) * 4, 16);
   s.query = round_up_to(s.aside + aside_bytes, divides_rows(c) ? 1024 : 128);
-  s.query_bytes = query_terms * c.row_tiles * atom_queries * head_dim * 2;
+  const int query_operands = c.side_by_side == SideBySide::kNothing ? query_terms : rows_of_query(c);
+  s.query_bytes = query_operands * c.row_tiles * atom_queries * head_dim * 2;
   const int behind_query = s.query + s.query_bytes * (divides_rows(c) ? warps : 1);
   // Per key two addresses, per piece of a scale row one more.
   s.address_bytes = round_up_to(c.tile_keys * 16 + c.tile_keys / kScalePiece * 8, 128);

@@ -249,7 +249,7 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN int row(Lane lane, int s) const {
     return row_base() + s / Slots::kSlots * kQueries + query_of(Slots::row(lane.id, s % Slots::kSlots));
   }
-  /// Query row of one of the atom's: where terms stand side by side, the upper rows mirror the lower ones.
+  /// Query row of one of the atom's: where something stands side by side, the upper rows mirror the lower ones.
   [[nodiscard]] FP4PA_FN static constexpr int query_of(int atom_row) {
     if constexpr (rows_of_query(kConfig) == 1) {
       return atom_row;
@@ -257,10 +257,18 @@ class SimtTileBackend {
       return atom_row % kQueries;
     }
   }
-  /// Whether this lane's rows are mirrors, of which nothing is stored.
+  /// Whether this lane's rows are mirrors, of whose states nothing is stored.
   static_assert(Slots::parts_lanes(kQueries));
   [[nodiscard]] FP4PA_FN static constexpr bool mirrors(Lane lane) {
     return rows_of_query(kConfig) > 1 && Slots::row(lane.id, 0) >= kQueries;
+  }
+  /// Whether what this lane has of an output is its rows'. Of groups side by side one column has the one's, the other the other's.
+  [[nodiscard]] FP4PA_FN static constexpr bool holds_output(Lane lane) {
+    if constexpr (kConfig.side_by_side == SideBySide::kGroups) {
+      return mirrors(lane) == (Shim::group_of_dims(lane.id) == 1);
+    } else {
+      return !mirrors(lane);
+    }
   }
   /// Whether this lane speaks for its rows, and this warp for its block's.
   [[nodiscard]] FP4PA_FN static bool first_peer(Lane lane) { return (lane.id & Slots::kPeerBits) == 0 && !mirrors(lane); }

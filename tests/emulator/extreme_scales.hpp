@@ -12,11 +12,14 @@
 
 namespace fp4pa::extreme {
 
-/// E8M0 scales of all tokens of two sequences: scale(token, random) for each.
+/// Elements that share a scale.
+inline int group_of(const scene::Scene& s, bool value) { return (value ? s.spec.v : s.spec.k) == KvFormat::kNvfp4 ? 16 : 32; }
+
+/// Scales along head_dim of all tokens of two sequences: the byte scale(token, random) for each.
 template <class Scale>
 void set_scales(scene::Scene& s, bool value, Scale&& scale) {
   test::Random random(17);
-  const int blocks = s.spec.head_dim / 32;
+  const int blocks = s.spec.head_dim / group_of(s, value);
   for (std::int32_t b = 0; b < 2; ++b) {
     for (std::int32_t token = 0; token < s.seq_lens[static_cast<std::size_t>(b)]; ++token) {
       for (int i = 0; i < s.spec.kv_heads * blocks; ++i) {
@@ -40,12 +43,14 @@ inline int run_without_findings(scene::Scene& s, const emulator_test::Emulation&
   return emulator_test::current.planned;
 }
 
-/// A NaN scale of a key makes NaN of all that sees it, of a value of its block of dims. It stays in the scene.
+/// A NaN scale of a key makes NaN of all that sees it, of a value of its group of dims. It stays in the scene.
 template <class Run>
 void expect_nans_apart(scene::Scene& s, Run&& run) {
   s.scales(true, 0, 3, 0)[1] = 255;
   run();
-  for (int d = 0; d < s.spec.head_dim; ++d) CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / 32 == 1));
+  for (int d = 0; d < s.spec.head_dim; ++d) {
+    CHECK(std::isnan(s.o_row(0, 0)[static_cast<std::size_t>(d)]) == (d / group_of(s, true) == 1));
+  }
   CHECK_FALSE(std::isnan(s.o_row(0, 4)[40]));
   s.scales(false, 0, 3, 1)[0] = 255;
   run();

@@ -80,7 +80,7 @@ TEST_CASE("a second term beside the first takes no room: rotated calls of 4 rows
       AttentionConfig c = config_of(format, batch, heads, 8, keys);
       const cuda::LaunchShape plain = shape_of(c);
       c.cache.rotation = Rotation::kHadamard128;
-      CHECK(cuda::shape_of(cuda::select_variant(c, 90)).terms_side_by_side);
+      CHECK(cuda::shape_of(cuda::select_variant(c, 90)).side_by_side == core::SideBySide::kTerms);
       const cuda::LaunchShape rotated = shape_of(c);
       CHECK(rotated.launch.warps == plain.launch.warps);
       CHECK(rotated.launch.workers == plain.launch.workers);

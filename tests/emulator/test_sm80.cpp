@@ -100,7 +100,7 @@ TEST_CASE("sm_80: queries of two terms in at most 4 rows are multiplied once") {
   c.cache.head_dim = 128;
   c.cache.page_size = 64;
   const auto side_by_side = [&](int q_len, int group_heads) {
-    return simt::kInstances[instance_for(c, q_len, group_heads)].terms_side_by_side;
+    return simt::kInstances[instance_for(c, q_len, group_heads)].side_by_side == core::SideBySide::kTerms;
   };
   for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
     CAPTURE(static_cast<int>(format));
@@ -116,7 +116,7 @@ TEST_CASE("sm_80: queries of two terms in at most 4 rows are multiplied once") {
       CHECK(side_by_side(2, 2));
       for (int rows = 5; rows <= 8; ++rows) {
         const core::SimtConfig& chosen = simt::kInstances[instance_for(c, 1, rows)];
-        CHECK(!chosen.terms_side_by_side);
+        CHECK(chosen.side_by_side == core::SideBySide::kNothing);
         CHECK(chosen.plain);
         CHECK(simt::rows_of(chosen) == 8);
       }
@@ -132,73 +132,187 @@ TEST_CASE("sm_80: queries of two terms in at most 4 rows are multiplied once") {
   }
 }
 
-/// One tile's keys and many, several warps' and one's, whole rows of tiles and such as the last query tokens may not see.
+TEST_CASE("sm_80: NVFP4's groups of 16 stand apart for queries of one term in at most 4 rows") {
+  AttentionConfig c;
+  c.cache.num_kv_heads = 2;
+  c.cache.head_dim = 128;
+  c.cache.page_size = 64;
+  c.q_dtype = DType::kBF16;
+  c.cache.k.format = c.cache.v.format = KvFormat::kNvfp4;
+  const auto apart = [&](int q_len, int group_heads) {
+    return simt::kInstances[instance_for(c, q_len, group_heads)].side_by_side == core::SideBySide::kGroups;
+  };
+  for (int rows = 1; rows <= 4; ++rows) {
+    CHECK(apart(1, rows));
+    CHECK(apart(rows, 1));
+  }
+  CHECK(apart(2, 2));
+  for (int rows = 5; rows <= 8; ++rows) {
+    const core::SimtConfig& chosen = simt::kInstances[instance_for(c, 1, rows)];
+    CHECK(chosen.side_by_side == core::SideBySide::kNothing);
+    CHECK(chosen.plain);
+    CHECK(simt::rows_of(chosen) == 8);
+  }
+  // What the other kernels are for.
+  c.softcap = 30.0f;
+  CHECK(!apart(1, 4));
+  c.softcap = 0.0f;
+  for (const int head_dim : {64, 256}) {
+    c.cache.head_dim = head_dim;
+    CHECK(apart(1, 4));
+  }
+  c.cache.head_dim = 96;
+  CHECK(!apart(1, 4));
+  c.cache.head_dim = 128;
+  c.q_dtype = DType::kF32;
+  CHECK(!apart(1, 4));
+  c.q_dtype = DType::kBF16;
+  c.cache.v.scale_axis = VScaleAxis::kTokens;
+  CHECK(!apart(1, 4));
+  c.cache.v.scale_axis = VScaleAxis::kHeadDim;
+  c.cache.k.format = c.cache.v.format = KvFormat::kMxfp4;
+  CHECK(!apart(1, 4));
+}
+
+namespace {
+
+/// How far calls of an instance with something side by side are from the reference, and from what an instance of 8 rows with the same
+/// queries gives.
+struct Apart {
+  double o = 0, lse = 0, other_o = 0, other_lse = 0;
+};
+
+/// Calls of at most 4 rows: one tile's keys and many, several warps' and one's, whole rows of tiles and such as the last query tokens may
+/// not see. No finding, and the same bits in any order of lanes and warps.
+/// @param c  formats, types and rotation of the calls; its seed counts on
+void check_side_by_side(core::SideBySide what, grid::Case& c, Apart& worst) {
+  int other = -1;  // 8 rows
+  for (int i = 0; i < simt::kNumInstances && other < 0; ++i) {
+    const core::SimtConfig& shape = simt::kInstances[i];
+    const bool same_formats = (shape.k[0] == core::KvKind::kNvfp4) == (c.k == KvFormat::kNvfp4) && shape.head_dim == 128;
+    const bool terms = shape.terms == (what == core::SideBySide::kTerms ? 2 : 1);
+    if (same_formats && shape.plain && terms && shape.side_by_side == core::SideBySide::kNothing) other = i;
+  }
+  REQUIRE(other >= 0);
+  c.backend = "cuda";
+  c.kv_heads = 2;
+  c.page_size = 32;
+  c.kv_lens = {900, 31, 257};
+  for (const auto& [q_len, heads] : {std::pair{1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 1}, {2, 2}, {3, 1}, {4, 1}}) {
+    ++c.seed;
+    c.group_heads = heads;
+    c.q_lens = {q_len, 1, q_len};
+    c.sinks = c.seed % 2 == 0;
+    INFO(grid::describe(c));
+    const auto run = [&](int instance, emulator::Order order, grid::Results& results) {
+      emulator::Findings findings;
+      emulator_test::current = {&emulator_test::kSm80, {order, &findings, nullptr}, 5, instance};
+      const grid::Outcome outcome = grid::run_case(c, grid::Damage::kNone, &results);
+      CHECK(outcome.failure == "");
+      CHECK(findings.text() == "");
+      return outcome;
+    };
+    grid::Results results, again, after;
+    const grid::Outcome outcome = run(-1, emulator::Order::forwards(), results);
+    CHECK(simt::kInstances[emulator_test::current.planned].side_by_side == what);
+    run(-1, emulator::Order::random(c.seed), again);
+    CHECK(results.bytes == again.bytes);
+    CHECK(results.lse == again.lse);
+    run(other, emulator::Order::forwards(), after);
+    CHECK(emulator_test::current.planned == other);
+    REQUIRE(results.o.size() == after.o.size());
+    double squared = 0.0, size = 0.0;
+    for (std::size_t i = 0; i < after.o.size(); ++i) {
+      squared += std::pow(results.o[i] - after.o[i], 2);
+      size += std::pow(after.o[i], 2);
+    }
+    for (std::size_t i = 0; i < after.lse.size(); ++i) {
+      worst.other_lse = std::max(worst.other_lse, static_cast<double>(std::abs(results.lse[i] - after.lse[i])));
+    }
+    worst.o = std::max(worst.o, outcome.error);
+    worst.lse = std::max(worst.lse, outcome.lse_error);
+    worst.other_o = std::max(worst.other_o, std::sqrt(squared / size));
+  }
+}
+
+}  // namespace
+
 TEST_CASE("sm_80: terms side by side give what terms one after the other give") {
   const emulator_test::Setup before = emulator_test::current;
-  int first_of[2] = {-1, -1};  // 8 rows
-  for (int i = 0; i < simt::kNumInstances; ++i) {
-    const core::SimtConfig& shape = simt::kInstances[i];
-    int& first = first_of[shape.k[0] == core::KvKind::kNvfp4 ? 1 : 0];
-    if (first < 0 && shape.plain && shape.terms == 2 && !shape.terms_side_by_side) first = i;
-  }
-  double worst_o = 0.0, worst_lse = 0.0, apart_o = 0.0, apart_lse = 0.0;
-  std::uint64_t seed = 0;
+  Apart worst;
+  grid::Case c;
+  c.seed = 0;
   for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
     for (const auto& [q_dtype, rotation] : {std::pair{DType::kF32, Rotation::kNone}, {DType::kBF16, Rotation::kHadamard128},
                                             {DType::kF16, Rotation::kHadamard16}, {DType::kF32, Rotation::kHadamard64}}) {
-      for (const auto& [q_len, heads] : {std::pair{1, 1}, {1, 2}, {1, 3}, {1, 4}, {2, 1}, {2, 2}, {3, 1}, {4, 1}}) {
-        grid::Case c;
-        c.seed = ++seed;
-        c.backend = "cuda";
-        c.k = c.v = format;
-        c.q_dtype = q_dtype;
-        c.rotation = rotation;
-        c.kv_heads = 2;
-        c.group_heads = heads;
-        c.page_size = 32;
-        c.q_lens = {q_len, 1, q_len};
-        c.kv_lens = {900, 31, 257};
-        c.sinks = seed % 2 == 0;
-        INFO(grid::describe(c));
-        const auto run = [&](int instance, emulator::Order order, grid::Results& results) {
-          emulator::Findings findings;
-          emulator_test::current = {&emulator_test::kSm80, {order, &findings, nullptr}, 5, instance};
-          const grid::Outcome outcome = grid::run_case(c, grid::Damage::kNone, &results);
-          CHECK(outcome.failure == "");
-          CHECK(findings.text() == "");
-          return outcome;
-        };
-        grid::Results results, again, after;
-        const grid::Outcome outcome = run(-1, emulator::Order::forwards(), results);
-        CHECK(simt::kInstances[emulator_test::current.planned].terms_side_by_side);
-        CHECK(outcome.error <= 4e-4);  // twice and three times the worst of these draws; the contract has 2e-3 and 1e-3
-        CHECK(outcome.lse_error <= 1e-5);
-        run(-1, emulator::Order::random(seed), again);
-        CHECK(results.bytes == again.bytes);
-        CHECK(results.lse == again.lse);
-        const int first = first_of[format == KvFormat::kNvfp4 ? 1 : 0];
-        run(first, emulator::Order::forwards(), after);
-        CHECK(emulator_test::current.planned == first);
-        REQUIRE(results.o.size() == after.o.size());
-        double squared = 0.0, size = 0.0, lse = 0.0;
-        for (std::size_t i = 0; i < after.o.size(); ++i) {
-          squared += std::pow(results.o[i] - after.o[i], 2);
-          size += std::pow(after.o[i], 2);
-        }
-        for (std::size_t i = 0; i < after.lse.size(); ++i) {
-          lse = std::max(lse, static_cast<double>(std::abs(results.lse[i] - after.lse[i])));
-        }
-        worst_o = std::max(worst_o, outcome.error);
-        worst_lse = std::max(worst_lse, outcome.lse_error);
-        apart_o = std::max(apart_o, std::sqrt(squared / size));
-        apart_lse = std::max(apart_lse, lse);
-      }
+      c.k = c.v = format;
+      c.q_dtype = q_dtype;
+      c.rotation = rotation;
+      check_side_by_side(core::SideBySide::kTerms, c, worst);
     }
   }
-  std::printf("terms side by side: O %.2e, LSE %.2e; from terms one after the other: O %.2e, LSE %.2e\n", worst_o, worst_lse,
-              apart_o, apart_lse);
-  CHECK(apart_o <= 3e-5);  // three times the worst: some probabilities round to a neighbour. Without the second term 9e-4
-  CHECK(apart_lse <= 1e-5);  // likewise; without the second term 3e-3
+  std::printf("terms side by side: O %.2e, LSE %.2e; from terms one after the other: O %.2e, LSE %.2e\n", worst.o, worst.lse,
+              worst.other_o, worst.other_lse);
+  CHECK(worst.o <= 4e-4);  // twice and three times the worst of these draws; the contract has 2e-3 and 1e-3
+  CHECK(worst.lse <= 1e-5);
+  CHECK(worst.other_o <= 3e-5);  // three times the worst: some probabilities round to a neighbour. Without the second term 9e-4
+  CHECK(worst.other_lse <= 1e-5);  // likewise; without the second term 3e-3
+  emulator_test::current = before;
+}
+
+TEST_CASE("sm_80: NVFP4's groups side by side give what scales multiplied into codes give") {
+  const emulator_test::Setup before = emulator_test::current;
+  Apart worst;
+  grid::Case c;
+  c.seed = 0;
+  c.k = c.v = KvFormat::kNvfp4;
+  for (const DType q_dtype : {DType::kF16, DType::kBF16}) {
+    c.q_dtype = q_dtype;
+    check_side_by_side(core::SideBySide::kGroups, c, worst);
+  }
+  std::printf("groups side by side: O %.2e, LSE %.2e; from scales in codes: O %.2e, LSE %.2e\n", worst.o, worst.lse, worst.other_o,
+              worst.other_lse);
+  CHECK(worst.o <= 4e-4);  // half more than the worst of these draws, and three times it for LSE; the contract has 2e-3 and 1e-3
+  CHECK(worst.lse <= 4e-6);
+  CHECK(worst.other_o <= 3e-4);  // likewise: P is rounded before its scale there, and behind it here
+  CHECK(worst.other_lse <= 6e-6);
+  emulator_test::current = before;
+}
+
+/// E4M3 has 2^-9 to 448; byte 0 is 0.
+TEST_CASE("sm_80: NVFP4's groups side by side, and scales at the ends of their range") {
+  const emulator_test::Setup before = emulator_test::current;
+  scene::Spec spec;
+  spec.k = spec.v = KvFormat::kNvfp4;
+  spec.head_dim = 128;
+  spec.group_heads = 4;
+  spec.page_size = 32;
+  spec.q_dtype = DType::kBF16;
+  spec.sequences = {{1, 300, 0}, {1, 77, 1}};
+  scene::Scene s(spec);
+  s.config.backend = "cuda";
+  s.config.matrix_path = MatrixPath::kDecode;
+  const auto check = [&] {
+    CHECK(simt::kInstances[extreme::run_without_findings(s, emulator_test::kSm80)].side_by_side == core::SideBySide::kGroups);
+  };
+  double o = 0.0, lse = 0.0;
+  const auto sm_scale = s.config.sm_scale;
+  s.config.sm_scale = 0x1p-13f;  // logits of some units for scales of 448, whose rounding to f32 would else be all that the LSE shows
+  check_key_scales(s, {{0x7e, 0x7e}, {0, 0x7e}, {0, 0}}, check, &o, &lse);
+  s.config.sm_scale = sm_scale;
+  extreme::set_scales(s, false, extreme::within(0x28, 0x40));
+  for (const auto& [low, high] : {std::pair{0x7e, 0x7e}, {0, 0x7e}, {1, 1}, {1, 8}}) {
+    CAPTURE(low);
+    extreme::set_scales(s, true, extreme::within(low, high));
+    check();
+    const scene::Scene::Error error = s.error();
+    o = std::max(o, error.o);
+    lse = std::max(lse, error.lse);
+  }
+  std::printf("groups side by side, scales at their ends: O %.2e, LSE %.2e\n", o, lse);
+  CHECK(o <= 5e-4);
+  CHECK(lse <= 5e-6);
+  extreme::expect_nans_apart(s, check);
   emulator_test::current = before;
 }
 
@@ -213,7 +327,7 @@ TEST_CASE("sm_80: terms side by side, and scales at the ends of their range") {
   s.config.backend = "cuda";
   s.config.matrix_path = MatrixPath::kDecode;
   const auto check = [&] {
-    CHECK(simt::kInstances[extreme::run_without_findings(s, emulator_test::kSm80)].terms_side_by_side);
+    CHECK(simt::kInstances[extreme::run_without_findings(s, emulator_test::kSm80)].side_by_side == core::SideBySide::kTerms);
   };
   double o = 0.0, lse = 0.0;
   check_key_scales(s, {{127, 127}, {1, 127}, {60, 126}, {0, 0}}, check, &o, &lse);
