@@ -310,8 +310,8 @@ TEST_CASE("sm_80: NVFP4's groups side by side, and scales at the ends of their r
     lse = std::max(lse, error.lse);
   }
   std::printf("groups side by side, scales at their ends: O %.2e, LSE %.2e\n", o, lse);
-  CHECK(o <= 5e-4);
-  CHECK(lse <= 5e-6);
+  CHECK(o <= 5e-4);  // twice and three times what these draws give
+  CHECK(lse <= 3e-6);
   extreme::expect_nans_apart(s, check);
   emulator_test::current = before;
 }
