@@ -14,6 +14,8 @@
 //   E4M3, f16, bf16             as they are
 // Probabilities come raised by 2^6 (kProbabilityLog2), and may be 2^9 more (kHeadroomLog2): in f16 what is 2^-30 of a row's
 // largest is the least that counts, and eleven bits of what is more than 2^-20, or 2^-6 where a block's scale is the window's least.
+// Of NVFP4's groups side by side, whose scales have no window, the least that counts is 2^-22 of a row's largest where the scale is 1,
+// 2^-16 at the least normal scale, 2^-6, and 2^-13 at the least one, 2^-9.
 #pragma once
 
 #include <cstdint>
