@@ -25,9 +25,6 @@ using core::KvKind;
 /// NVFP4's operands are value * 2^-7: decoded at 2^-14, and the scale at 2^7, the most that keeps 448 in f16.
 inline constexpr int kNvfp4Log2 = -7;
 inline constexpr std::uint32_t kNvfp4ScaleUnit = 0x58005800u;  // 2^7 in both halves
-/// Where V's scales are multiplied into P, which may be 2^15: as much as leaves 448 times it in f16.
-inline constexpr int kNvfp4FactorLog2 = -8;
-inline constexpr std::uint32_t kNvfp4FactorUnit = 0x1c001c00u;  // 2^-8 in both halves
 
 struct OperandScales {
   /// Scales of a key: blocks of 32 dims or groups of 16, or one.
@@ -68,7 +65,7 @@ struct OperandScales {
       if (4 * w >= count(k, head_dim)) continue;
       if (k == KvKind::kNvfp4) {
         std::uint32_t two[2];
-        e4m3_factors<kNvfp4ScaleUnit>(words[w], two);
+        e4m3_factors(words[w], kNvfp4ScaleUnit, two);
         const std::uint32_t factor[4] = {twice_low(two[0]), twice_high(two[0]), twice_low(two[1]), twice_high(two[1])};
         // Groups 4w to 4w + 3: blocks 2w and 2w + 1, first and second half.
         FP4PA_UNROLL
@@ -109,20 +106,23 @@ struct OperandScales {
   /// Stores the scales of a key of V from `to` on, where their words lie in the tile already.
   template <class E, class Lane, int kWords>
   FP4PA_FN static void form_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to, const std::uint32_t (&words)[kWords]) {
-    form_value_times<kNvfp4ScaleUnit>(exec, lane, k, head_dim, to, words);
+    form_value_times(exec, lane, k, head_dim, to, words, kNvfp4ScaleUnit);
   }
 
  protected:
-  /// @tparam kUnit  of E4M3 scales, in both halves
-  template <std::uint32_t kUnit, class E, class Lane, int kWords>
-  FP4PA_FN static void form_value_times(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to,
-                                        const std::uint32_t (&words)[kWords]) {
+  /// @param unit  of E4M3 scales, in both halves
+  /// @return      the bits that any of their factors has
+  template <class E, class Lane, int kWords>
+  FP4PA_FN static std::uint32_t form_value_times(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to,
+                                                 const std::uint32_t (&words)[kWords], std::uint32_t unit) {
     const int scales = count(k, head_dim);
+    std::uint32_t bits = 0;
     FP4PA_UNROLL
     for (int w = 0; w < kWords; ++w) {
       if (4 * w >= scales) continue;
-      std::uint32_t factors[2];
-      if (k == KvKind::kNvfp4) e4m3_factors<kUnit>(words[w], factors);
+      std::uint32_t factors[2] = {};
+      if (k == KvKind::kNvfp4) e4m3_factors(words[w], unit, factors);
+      bits |= factors[0] | factors[1];
       FP4PA_UNROLL
       for (int i = 0; i < 4; i += 2) {
         if (4 * w + i >= scales) continue;
@@ -134,14 +134,14 @@ struct OperandScales {
         }
       }
     }
+    return bits;
   }
 
   /// Four E4M3 scales as operands are multiplied by them, two a word.
-  template <std::uint32_t kUnit>
-  FP4PA_FN static void e4m3_factors(std::uint32_t word, std::uint32_t (&two)[2]) {
+  FP4PA_FN static void e4m3_factors(std::uint32_t word, std::uint32_t unit, std::uint32_t (&two)[2]) {
     e4m3_to_f16(word & 0x7f7f7f7fu, two);
-    two[0] = multiply_f16(two[0], kUnit);
-    two[1] = multiply_f16(two[1], kUnit);
+    two[0] = multiply_f16(two[0], unit);
+    two[1] = multiply_f16(two[1], unit);
   }
   template <class E, class Lane>
   FP4PA_FN static void store_pair(E& exec, Lane lane, std::uint32_t to, std::uint32_t low, std::uint32_t high) {
@@ -167,6 +167,9 @@ struct ProductScales : OperandScales {
 };
 
 /// NVFP4's where groups stand side by side: K's multiply sums, as floats in the place of their two halves, and V's P.
+///
+/// P may be 2^15, so that factors of it must be less than 2. Scales have 18 binades, f16 has 14 of normal numbers below that: were 448
+/// the top for all, P would lose to small scales what it could keep. The top therefore follows the largest scale that a stream has met.
 struct GroupScales : OperandScales {
   template <class E, class Lane, int kWords>
   FP4PA_FN static void store_key(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t at, int key,
@@ -175,7 +178,7 @@ struct GroupScales : OperandScales {
     FP4PA_UNROLL
     for (int w = 0; w < kWords; ++w) {
       std::uint32_t two[2];
-      e4m3_factors<kNvfp4ScaleUnit>(words[w], two);
+      e4m3_factors(words[w], kNvfp4ScaleUnit, two);
       FP4PA_UNROLL
       for (int half = 0; half < 2; ++half) {
         store_pair(exec, lane, to + 4 * (half * half_pitch(head_dim) + 2 * w), std::bit_cast<std::uint32_t>(f16_to_f32(two[0], half)),
@@ -183,9 +186,35 @@ struct GroupScales : OperandScales {
       }
     }
   }
+
+  /// Factors are scales times 2^-top, the top as in these:
+  static constexpr int kLeastTopLog2 = -8;
+  static constexpr int kMostTopLog2 = 8;
+  /// @return  whether the top is too low for any of these scales
   template <class E, class Lane, int kWords>
-  FP4PA_FN static void form_value(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to, const std::uint32_t (&words)[kWords]) {
-    form_value_times<kNvfp4FactorUnit>(exec, lane, k, head_dim, to, words);
+  [[nodiscard]] FP4PA_FN static bool form_value_below(E& exec, Lane lane, KvKind k, int head_dim, std::uint32_t to,
+                                                      const std::uint32_t (&words)[kWords], int top_log2) {
+    const std::uint32_t unit = static_cast<std::uint32_t>(15 - top_log2) * 0x04000400u;
+    constexpr std::uint32_t kTwoOrMore = 0x40004000u;  // infinity and NaN, too
+    return (form_value_times(exec, lane, k, head_dim, to, words, unit) & kTwoOrMore) != 0;
+  }
+  /// The largest of these scales' bytes, but NaN's.
+  template <int kWords>
+  [[nodiscard]] FP4PA_FN static std::uint32_t largest(const std::uint32_t (&words)[kWords]) {
+    std::uint32_t most = 0;
+    FP4PA_UNROLL
+    for (int i = 0; i < 4 * kWords; ++i) {
+      const std::uint32_t byte = byte_of(words[i / 4], i % 4) & 0x7fu;
+      if (byte != 0x7fu && byte > most) most = byte;
+    }
+    return most;
+  }
+  /// The top for a largest byte, with room for larger scales in later tiles; never below what it was.
+  [[nodiscard]] FP4PA_FN static int top_for(std::uint32_t byte, int before) {
+    constexpr int kRoom = 3;
+    const int top = static_cast<int>(byte >> 3) - 7;  // the scale is less than 2^(top + 1)
+    if (top <= before) return before;
+    return top + kRoom < kMostTopLog2 ? top + kRoom : kMostTopLog2;
   }
 };
 

@@ -14,8 +14,8 @@
 //   E4M3, f16, bf16             as they are
 // Probabilities come raised by 2^6 (kProbabilityLog2), and may be 2^9 more (kHeadroomLog2): in f16 what is 2^-30 of a row's
 // largest is the least that counts, and eleven bits of what is more than 2^-20, or 2^-6 where a block's scale is the window's least.
-// Of NVFP4's groups side by side, whose scales have no window, the least that counts is 2^-22 of a row's largest where the scale is 1,
-// 2^-16 at the least normal scale, 2^-6, and 2^-13 at the least one, 2^-9.
+// Of NVFP4's groups side by side the least that counts is 2^-27 of a row's largest where the scale is the largest of a worker's first
+// tile, and as much more as a scale is less, see GroupScales.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +56,8 @@ struct ValueProduct {
         Window::template add_outside<kKind>(exec, backend, stream, p, output);
       }
       stream.team_barrier();
+    } else if constexpr (sums_groups(kConfig, kKind)) {
+      backend.set_unit(output, stream.v_global(), stream.top_log2() - kE2m1F16Log2 - Shim::kProbabilityLog2);
     } else {
       backend.set_unit(output, unit<kKind>(stream), kUnitLog2<kKind>);
     }
@@ -78,8 +80,7 @@ struct ValueProduct {
 
   // The output's unit for values whose scales are not multiplied into P.
   template <KvKind kKind>
-  static constexpr int kUnitLog2 = sums_groups(kConfig, kKind)    ? -kE2m1F16Log2 - kNvfp4FactorLog2 - Shim::kProbabilityLog2
-                                   : kKind == KvKind::kNvfp4      ? -kNvfp4Log2 - Shim::kProbabilityLog2
+  static constexpr int kUnitLog2 = kKind == KvKind::kNvfp4      ? -kNvfp4Log2 - Shim::kProbabilityLog2
                                    : core::along_tokens(kKind) ? -kE2m1F16Log2 - Shim::kProbabilityLog2
                                                                : -Shim::kProbabilityLog2;
   template <KvKind kKind, class Stream>

@@ -121,12 +121,13 @@ FP4PA_FN void KeyStreamOf<Shim, S>::form_scales(std::uint32_t slot) {
     }
   });
   team_barrier();
+  if constexpr (kFollowsScales) form_following(slot, scales);
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int i = 0; i < kOwned; ++i) {
       const int row = i * kThreads + lane.id;
       if constexpr (kKWords > 0) ScaleForm::store_key(exec_, lane, kKKind, head_dim(), slot + layout().k_scales, row, scales[lane].k[i]);
-      if constexpr (kVWords > 0) {
+      if constexpr (kVWords > 0 && !kFollowsScales) {
         const std::uint32_t at = slot + static_cast<std::uint32_t>(layout().v_scales);
         if constexpr (Shape::kVBytes == 2) {  // words without the neighbour's bytes
           ScaleForm::store_value(exec_, lane, kVKind, head_dim(), at, row, scales[lane].v[i]);
@@ -136,6 +137,36 @@ FP4PA_FN void KeyStreamOf<Shim, S>::form_scales(std::uint32_t slot) {
       }
     }
   });
+}
+
+/// V's scales, by a top that is raised first where a tile has larger ones.
+template <class Shim, std::int32_t S>
+FP4PA_FN void KeyStreamOf<Shim, S>::form_following(std::uint32_t slot, const PerLane<Scales>& scales) {
+  const auto form_all = [&] {
+    return exec_.any([&](Lane lane) {
+      bool above = false;
+      FP4PA_UNROLL
+      for (int i = 0; i < kOwned; ++i) {
+        const std::uint32_t to = slot + static_cast<std::uint32_t>(layout().v_scales) + value_place(lane, i * kThreads + lane.id);
+        above |= ScaleForm::form_value_below(exec_, lane, kVKind, head_dim(), to, scales[lane].v[i], top_log2_);
+      }
+      return above;
+    });
+  };
+  if (!form_all()) return;
+  PerLane<std::uint32_t> largest;
+  exec_.each_lane([&](Lane lane) {
+    largest[lane] = 0;
+    FP4PA_UNROLL
+    for (int i = 0; i < kOwned; ++i) {
+      const std::uint32_t mine = ScaleForm::largest(scales[lane].v[i]);
+      if (mine > largest[lane]) largest[lane] = mine;
+    }
+  });
+  const int top = ScaleForm::top_for(exec_.reduce_max(largest), top_log2_);
+  if (top == top_log2_) return;  // NaN alone was above it
+  top_log2_ = top;
+  (void)form_all();
 }
 
 }  // namespace fp4pa::core

@@ -130,6 +130,10 @@ class KeyStreamOf : StreamShape<Shim, S> {
   /// Whether scales stay words as in the cache, of which the products make what they need.
   static constexpr bool kKeepsWords = requires { requires ScaleForm::keeps_words(kKKind) && ScaleForm::keeps_words(kVKind); };
   [[nodiscard]] FP4PA_FN std::uint32_t row_of_lane(Lane lane) const { return row_[lane]; }
+  /// Whether the factors that V's scales become are relative to 2^top_log2(), which follows the largest scale so far.
+  static constexpr bool kFollowsScales = requires { ScaleForm::kLeastTopLog2; };
+  static_assert(!kFollowsScales || (kCopiesAll && kVWords > 0 && Shape::kVBytes % 4 == 0));
+  [[nodiscard]] FP4PA_FN int top_log2() const { return top_log2_; }
   /// Offset of the first scale of key `key` of V, one of the lane's own, within a tile's in the products' form.
   [[nodiscard]] FP4PA_FN std::uint32_t value_place(Lane lane, int key) const {
     if constexpr (kCopiesAll) {
@@ -303,6 +307,14 @@ class KeyStreamOf : StreamShape<Shim, S> {
   template <bool kFull>
   FP4PA_FN void copy_scales(std::int32_t begin, const PerLane<Pages>& pages, std::uint32_t slot);
   FP4PA_FN void form_scales(std::uint32_t slot);
+  FP4PA_FN void form_following(std::uint32_t slot, const PerLane<Scales>& scales);
+  [[nodiscard]] FP4PA_FN static constexpr int first_top() {
+    if constexpr (kFollowsScales) {
+      return ScaleForm::kLeastTopLog2;
+    } else {
+      return 0;
+    }
+  }
   /// Where a tile has the scale words of key `row` before form_scales, of K (which 0) or V (1).
   [[nodiscard]] FP4PA_FN std::uint32_t copied_scales(int which, int row) const {
     if (which == 0) return static_cast<std::uint32_t>(layout().k_scales + row * 4 * kKWords);
@@ -325,6 +337,7 @@ class KeyStreamOf : StreamShape<Shim, S> {
   std::uint32_t addresses_;
   std::int32_t index_;       // current tile
   float v_global_;
+  int top_log2_ = first_top();
   int slot_ = 0;             // its slot, or
   std::uint32_t slot_at_;    // that slot's offset, where all is copied
   bool k_words_;

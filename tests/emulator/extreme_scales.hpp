@@ -3,8 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 
 #include "tests/attention/scene.hpp"
 #include "tests/cache/random.hpp"
@@ -41,6 +44,20 @@ inline int run_without_findings(scene::Scene& s, const emulator_test::Emulation&
   REQUIRE(s.run() == Status::kOk);
   CHECK(findings.text() == "");
   return emulator_test::current.planned;
+}
+
+/// Calls with key scales from each of these ranges of E8M0 codes, on O and LSE.
+/// @param check  makes the call, and looks at who served it
+template <class Check>
+void check_key_scales(scene::Scene& s, std::initializer_list<std::pair<int, int>> ranges, Check&& check, double* worst_o, double* worst_lse) {
+  for (const auto& [low, high] : ranges) {
+    CAPTURE(low);
+    set_scales(s, false, within(low, high));
+    check();
+    const scene::Scene::Error error = s.error();
+    *worst_o = std::max(*worst_o, error.o);
+    *worst_lse = std::max(*worst_lse, error.lse);
+  }
 }
 
 /// A NaN scale of a key makes NaN of all that sees it, of a value of its group of dims. It stays in the scene.
