@@ -1,5 +1,6 @@
 #include "api/attention_validate.hpp"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
 
@@ -31,10 +32,11 @@ Status validate_masks(const AttentionConfig& c) {
                                "sliding_window is %d; allowed: 0 (all keys) or a positive number of keys", c.sliding_window));
   FP4PA_RETURN_IF_FAILED(check(c.sliding_window == 0 || c.causal, Status::kInvalidArgument,
                                "sliding_window is %d without causal; a window needs causal = true", c.sliding_window));
-  FP4PA_RETURN_IF_FAILED(check(std::isfinite(c.softcap) && c.softcap >= 0.0f, Status::kInvalidArgument,
-                               "softcap is %g; allowed: 0 (off) or a positive finite number", static_cast<double>(c.softcap)));
-  FP4PA_RETURN_IF_FAILED(check(std::isfinite(c.sm_scale), Status::kInvalidArgument,
-                               "sm_scale is %g; allowed: finite numbers (0 = 1 / sqrt(head_dim))",
+  // Both are multiplied by log2(e), and softcap's reciprocal is taken: none of these may leave the normal numbers. NaN fails.
+  FP4PA_RETURN_IF_FAILED(check(c.softcap == 0.0f || (c.softcap >= 0x1p-126f && c.softcap <= 0x1p126f), Status::kInvalidArgument,
+                               "softcap is %g; allowed: 0 (off) or 2^-126 to 2^126", static_cast<double>(c.softcap)));
+  FP4PA_RETURN_IF_FAILED(check(std::abs(c.sm_scale) <= 0x1p126f, Status::kInvalidArgument,
+                               "sm_scale is %g; allowed: -2^126 to 2^126 (0 = 1 / sqrt(head_dim))",
                                static_cast<double>(c.sm_scale)));
   if (!c.tree_mask) return Status::kOk;
   FP4PA_RETURN_IF_FAILED(check(c.max_q_len <= 64, Status::kInvalidArgument,
@@ -76,23 +78,39 @@ Status validate_sizes(const AttentionConfig& c) {
                "table_kind is %d; allowed: 0 (block table), 1 (CSR)", static_cast<int>(c.table_kind));
 }
 
-/// Strides of q or o: rows of distinct (token, head) must not overlap, whichever of the two is outer.
-Status validate_strides(const char* name, std::int64_t token_stride, std::int64_t head_stride, const AttentionConfig& c) {
-  const std::int64_t head = head_stride != 0 ? head_stride : c.cache.head_dim;
-  const std::int64_t token = token_stride != 0 ? token_stride : std::int64_t{c.num_q_heads} * c.cache.head_dim;
-  const bool positive = head >= c.cache.head_dim && token >= c.cache.head_dim;
-  // Last element of the inner dimension's rows, for either nesting; saturating, because nobody has checked the strides yet.
-  const auto span = [&](std::int64_t count, std::int64_t stride) {
-    return saturating_add(saturating_mul(count - 1, stride), c.cache.head_dim);
-  };
-  const bool heads_inside = positive && token >= span(c.num_q_heads, head);
-  const bool tokens_inside = positive && head >= span(c.max_q_tokens, token);
-  const std::int64_t total = positive ? saturating_add(span(c.num_q_heads, head), span(c.max_q_tokens, token)) : 0;
-  const bool addressable = total < kSaturated / 4;  // in bytes, too
-  return check(addressable && (heads_inside || tokens_inside), Status::kInvalidStrides,
+/// Strides of q or o, in elements.
+struct RowStrides {
+  const char* name;
+  std::int64_t token, head;
+};
+RowStrides row_strides(const char* name, std::int64_t token, std::int64_t head, const AttentionConfig& c) {
+  return {name, token != 0 ? token : std::int64_t{c.num_q_heads} * c.cache.head_dim, head != 0 ? head : c.cache.head_dim};
+}
+RowStrides q_strides(const AttentionConfig& c, const AttentionArgs& a) { return row_strides("q", a.q_token_stride, a.q_head_stride, c); }
+RowStrides o_strides(const AttentionConfig& c, const AttentionArgs& a) { return row_strides("o", a.o_token_stride, a.o_head_stride, c); }
+
+/// From the first to behind the last of `count` rows; saturating, because nobody has checked the strides yet.
+std::int64_t span(std::int64_t count, std::int64_t stride, const AttentionConfig& c) {
+  return saturating_add(saturating_mul(count - 1, stride), c.cache.head_dim);
+}
+
+/// Query tokens whose rows of all heads do not overlap: any number where a token's heads lie within its stride, or as many as lie within a
+/// head's; 0: not even one token's.
+std::int64_t tokens_apart(const RowStrides& s, const AttentionConfig& c) {
+  if (s.head < c.cache.head_dim || s.token < c.cache.head_dim) return 0;
+  if (s.token >= span(c.num_q_heads, s.head, c)) return kSaturated;
+  return (s.head - c.cache.head_dim) / s.token + 1;
+}
+
+Status validate_strides(const RowStrides& s, const AttentionConfig& c) {
+  const std::int64_t apart = tokens_apart(s, c);
+  const std::int64_t tokens = apart < c.max_q_tokens ? apart : c.max_q_tokens;
+  const bool addressable =  // in bytes, too
+      apart > 0 && saturating_add(span(c.num_q_heads, s.head, c), span(tokens, s.token, c)) < kSaturated / 4;
+  return check(addressable, Status::kInvalidStrides,
                "%s has token stride %" PRId64 " and head stride %" PRId64
                " (elements); allowed: strides whose rows of %d elements do not overlap and can be addressed",
-               name, token, head, c.cache.head_dim);
+               s.name, s.token, s.head, c.cache.head_dim);
 }
 
 }  // namespace
@@ -124,11 +142,26 @@ Status validate(const AttentionConfig& c, std::size_t workspace_bytes, const Att
   if (c.sinks) FP4PA_RETURN_IF_FAILED(validate_pointer("sinks", a.sinks, 4));
   if (c.alibi) FP4PA_RETURN_IF_FAILED(validate_pointer("alibi_slopes", a.alibi_slopes, 4));
   if (c.tree_mask) FP4PA_RETURN_IF_FAILED(validate_pointer("tree_mask", a.tree_mask, 8));
-  FP4PA_RETURN_IF_FAILED(validate_strides("q", a.q_token_stride, a.q_head_stride, c));
-  FP4PA_RETURN_IF_FAILED(validate_strides("o", a.o_token_stride, a.o_head_stride, c));
+  FP4PA_RETURN_IF_FAILED(validate_strides(q_strides(c, a), c));
+  FP4PA_RETURN_IF_FAILED(validate_strides(o_strides(c, a), c));
   FP4PA_RETURN_IF_FAILED(validate_pointer("workspace", a.workspace, 256));
   return check(a.workspace_bytes >= workspace_bytes, Status::kWorkspaceTooSmall,
                "workspace_bytes is %zu; the plan needs at least %zu", a.workspace_bytes, workspace_bytes);
+}
+
+std::int64_t tokens_apart(const AttentionConfig& c, const AttentionArgs& a) noexcept {
+  return std::min(tokens_apart(q_strides(c, a), c), tokens_apart(o_strides(c, a), c));
+}
+
+Status validate_tokens(const AttentionConfig& c, const AttentionArgs& a, std::int64_t tokens) noexcept {
+  for (const RowStrides& s : {q_strides(c, a), o_strides(c, a)}) {
+    const std::int64_t apart = tokens_apart(s, c);
+    FP4PA_RETURN_IF_FAILED(check(tokens <= apart, Status::kInvalidStrides,
+                                 "%s has token stride %" PRId64 " and head stride %" PRId64
+                                 " (elements), so that rows of %d elements overlap beyond %" PRId64 " query tokens; the call has %" PRId64,
+                                 s.name, s.token, s.head, c.cache.head_dim, apart, tokens));
+  }
+  return Status::kOk;
 }
 
 }  // namespace fp4pa::api

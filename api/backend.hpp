@@ -15,12 +15,21 @@
 
 namespace fp4pa::api {
 
+/// What a GPU's plan takes for granted about the device; all 0 on a CPU.
+struct PlannedDevice {
+  std::int32_t architecture = 0;  ///< as DeviceProperties has it
+  std::int32_t multiprocessors = 0;
+  std::int32_t shared_bytes = 0;  ///< that a block may ask for
+  [[nodiscard]] bool operator==(const PlannedDevice&) const = default;
+};
+
 /// What a back end decides about a plan.
 struct PlanChoice {
   std::int32_t num_workers = 0;  ///< processors the work is divided over
   std::int32_t tile_rows = 0;    ///< packed query rows (query token x head of the group) of one work item
   std::int32_t variant = 0;      ///< which instance; the back end's own numbering
   std::size_t workspace_bytes = 0;
+  PlannedDevice device{};
 };
 
 /// Everything `run` of a back end receives. Where there are `q_scales`, args.q are E4M3 codes; see decodes_aside.

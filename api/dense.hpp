@@ -66,8 +66,8 @@ struct TableParts {
 /// @param on_host  the indptr can be read
 /// @errors kPlanMismatch, kInvalidSize, kMisalignedPointer, kInvalidIndptr
 [[nodiscard]] Status validate_batch(const DenseBatch& rows, const DenseLimits& limits, bool on_host) noexcept;
-[[nodiscard]] inline core::DenseLengths lengths_of(const DenseBatch& rows) noexcept {
-  return {rows.q_indptr, rows.kv_indptr, rows.batch, rows.q_tokens, rows.kv_tokens};
+[[nodiscard]] inline core::DenseLengths lengths_of(const DenseBatch& rows, const DenseLimits& limits) noexcept {
+  return {rows.q_indptr, rows.kv_indptr, rows.batch, rows.q_tokens, rows.kv_tokens, limits.max_kv_len};
 }
 
 /// The paged configuration that both begin with; the cache's formats, strides and pages are the caller's to fill in.

@@ -130,10 +130,10 @@ Status run_dense_attention(const DenseAttentionPlan& plan, const DenseAttentionA
   paged.q = args.q;
   paged.q_token_stride = args.q_token_stride;
   paged.q_head_stride = args.q_head_stride;
-  if (const Status s = api::validate_run(attention, cache, paged); s != Status::kOk) return s;
+  if (const Status s = api::validate_run(attention, cache, paged, args.rows.q_tokens); s != Status::kOk) return s;
 
   const ExecDesc exec{nullptr, args.stream, c.num_threads};
-  const core::DenseLengths lengths = api::lengths_of(args.rows);
+  const core::DenseLengths lengths = api::lengths_of(args.rows, c.limits);
   core::KeyMean mean{lengths,
                      head_tensor(k.data, k.dtype, k.token_stride, k.head_stride),
                      c.num_kv_heads,

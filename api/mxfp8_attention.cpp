@@ -210,7 +210,7 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
   AttentionArgs paged = api::paged_args(args, tables, attention.workspace_bytes());
   const bool codes = takes_codes(plan.decode(), attention);
   paged.q = codes ? q.codes : base + layout.q;
-  if (const Status s = api::validate_run(attention, cache, paged); s != Status::kOk) return s;
+  if (const Status s = api::validate_run(attention, cache, paged, q_tokens); s != Status::kOk) return s;
   core::QueryScales q_scales{};
   if (codes) {  // whose strides were validated above, as this call's and not the plan's
     paged.q_token_stride = q.token_stride;
@@ -223,7 +223,7 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
     return backend->dense->expand(rows_of(t), tokens, heads, c.head_dim, reinterpret_cast<std::uint16_t*>(base + to),
                                   exec);
   };
-  if (const Status s = backend->dense->fill_tables(api::lengths_of(args.rows), tables, exec); s != Status::kOk)
+  if (const Status s = backend->dense->fill_tables(api::lengths_of(args.rows, plan.config().limits), tables, exec); s != Status::kOk)
     return s;
   if (!codes) {
     if (const Status s = expand(q, q_tokens, c.num_q_heads, layout.q); s != Status::kOk) return s;

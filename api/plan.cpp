@@ -22,12 +22,16 @@ struct PlanAccess {
     plan.num_workers_ = choice.num_workers;
     plan.tile_rows_ = choice.tile_rows;
     plan.variant_ = choice.variant;
+    plan.device_[0] = choice.device.architecture;
+    plan.device_[1] = choice.device.multiprocessors;
+    plan.device_[2] = choice.device.shared_bytes;
   }
   static const api::Backend* backend(const AttentionPlan& plan) {
     return plan.backend_index_ < 0 ? nullptr : api::backends()[static_cast<std::size_t>(plan.backend_index_)];
   }
   static api::PlanChoice choice(const AttentionPlan& plan) {
-    return {plan.num_workers_, plan.tile_rows_, plan.variant_, plan.workspace_bytes_};
+    return {plan.num_workers_, plan.tile_rows_, plan.variant_, plan.workspace_bytes_,
+            {plan.device_[0], plan.device_[1], plan.device_[2]}};
   }
 };
 
@@ -76,9 +80,10 @@ bool decodes_aside(const AttentionPlan& plan) noexcept {
   return backend != nullptr && backend->decodes_aside != nullptr && backend->decodes_aside(PlanAccess::choice(plan).variant);
 }
 
-Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args) noexcept {
+Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args, std::int64_t q_tokens) noexcept {
   if (const Status s = fp4pa::validate(cache); s != Status::kOk) return s;
-  return validate(plan.config(), plan.workspace_bytes(), args);
+  if (const Status s = validate(plan.config(), plan.workspace_bytes(), args); s != Status::kOk) return s;
+  return validate_tokens(plan.config(), args, q_tokens);
 }
 
 Status run_on(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args,

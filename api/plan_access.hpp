@@ -17,8 +17,9 @@ namespace fp4pa::api {
 [[nodiscard]] bool decodes_aside(const AttentionPlan& plan) noexcept;
 
 /// Checks a run of `plan` over `cache` in the place of its own: same shape, other memory.
-[[nodiscard]] Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache,
-                                  const AttentionArgs& args) noexcept;
+/// @param q_tokens  of the call
+[[nodiscard]] Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args,
+                                  std::int64_t q_tokens) noexcept;
 /// @pre validate_run passed
 /// @param q_scales  of a Q in E4M3 codes, for plans that decode MXFP8 aside; none: Q is as the plan says
 [[nodiscard]] Status run_on(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args,

@@ -66,8 +66,9 @@ constexpr std::int64_t kAtomGroups = 4;
     return fail(Status::kInvalidGlobalScale, "global_scale is %g; allowed for format %s: 1",
                 static_cast<double>(config.global_scale), name_of(config.format));
   }
-  if (!std::isfinite(config.global_scale) || config.global_scale <= 0.0f) {
-    return fail(Status::kInvalidGlobalScale, "global_scale is %g; allowed: finite and greater than 0",
+  // Beyond these a reciprocal is no normal number, and a zero times infinity none at all. NaN fails both.
+  if (!(config.global_scale >= 0x1p-126f && config.global_scale <= 0x1p126f)) {
+    return fail(Status::kInvalidGlobalScale, "global_scale is %g; allowed: 2^-126 to 2^126",
                 static_cast<double>(config.global_scale));
   }
   return Status::kOk;

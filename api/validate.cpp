@@ -272,9 +272,8 @@ Status validate_pointer(const char* name, const void* pointer, std::int64_t alig
 }
 
 Status validate_exec(const ExecDesc& exec) noexcept {
-  if (exec.num_threads < 0) {
-    return fail(Status::kInvalidArgument, "num_threads is %" PRId32 "; allowed: 0 (OpenMP's choice) or more",
-                exec.num_threads);
+  if (exec.num_threads < 0 || exec.num_threads > 4096) {
+    return fail(Status::kInvalidArgument, "num_threads is %" PRId32 "; allowed: 0 (OpenMP's choice) to 4096", exec.num_threads);
   }
   return Status::kOk;
 }

@@ -33,6 +33,11 @@ const void* function_of(int instance) {
 
 LaunchDevice launch_device(const DeviceProperties& d) { return {d.compute_capability, d.multiprocessors, d.shared_bytes}; }
 
+api::PlannedDevice planned_device(const DeviceProperties& d) { return {d.compute_capability, d.multiprocessors, d.shared_bytes}; }
+void name_device(std::int32_t compute_capability, char (&text)[40]) {
+  std::snprintf(text, sizeof text, "compute capability %d.%d", compute_capability / 10, compute_capability % 10);
+}
+
 /// Lets a kernel use all the shared memory it may ask for, once per device.
 Status prepare(int instance, const DeviceProperties& device) {
   static std::array<std::array<std::atomic<bool>, kNumVariants>, kMaxDevices> prepared{};
@@ -56,7 +61,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
   // A captured run cannot answer; the plan's other runs can.
   if (capture != cudaStreamCaptureStatusNone) return Status::kOk;
   const AttentionConfig& c = r.config;
-  const CheckLimits limits{c.max_q_len, c.max_kv_len, c.max_q_tokens, {c.cache.num_pages, c.recent.num_pages}};
+  const CheckLimits limits = limits_of(c, r.args);
   auto* const finding = reinterpret_cast<Finding*>(static_cast<std::uint8_t*>(r.args.workspace) + finding_offset(r));
   Finding found{};
   cudaError_t error = launch_check(params, limits, finding, stream);
@@ -74,7 +79,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   const int instance = select_variant(config, device.compute_capability);
   if (instance < 0 && config.matrix_path == MatrixPath::kNative) {
     char name[40];
-    std::snprintf(name, sizeof name, "compute capability %d.%d", device.compute_capability / 10, device.compute_capability % 10);
+    name_device(device.compute_capability, name);
     return refuse_native(config, name);
   }
   if (instance < 0) return refuse_formats(config);
@@ -92,12 +97,14 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   choice->tile_rows = simt::rows_of(shape_of(instance));
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
   if (config.validate_device_data) choice->workspace_bytes += 256;
+  choice->device = planned_device(device);
   return Status::kOk;
 }
 
 Status run(const api::RunRequest& request) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
+  if (const Status s = check_device(request.choice.device, planned_device(device), name_device); s != Status::kOk) return s;
   const int instance = request.choice.variant;
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);

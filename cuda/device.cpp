@@ -1,5 +1,7 @@
 #include "cuda/device.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <mutex>
 
@@ -36,9 +38,18 @@ Availability find_out() noexcept {
 }  // namespace
 
 bool device_available(const char** detail) noexcept {
-  static const Availability kAvailability = find_out();
-  *detail = kAvailability.detail;
-  return kAvailability.available;
+  // One entry a device, and the last for those beyond them and for a machine without any.
+  static std::array<std::once_flag, kMaxDevices + 1> asked;
+  static std::array<Availability, kMaxDevices + 1> known;
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) {
+    cudaGetLastError();
+    device = kMaxDevices;
+  }
+  const auto i = static_cast<std::size_t>(std::min(device, kMaxDevices));
+  std::call_once(asked[i], [i] { known[i] = find_out(); });
+  *detail = known[i].detail;
+  return known[i].available;
 }
 
 Status current_device(DeviceProperties* out) noexcept {

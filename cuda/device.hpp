@@ -25,7 +25,7 @@ struct DeviceProperties {
   int shared_bytes;        // that a block may ask for
 };
 
-/// Whether CUDA can run here; *detail names the current device, or says why not. Asks the driver once.
+/// Whether CUDA can run here; *detail names the current device, or says why not. Asks the driver once a device.
 [[nodiscard]] bool device_available(const char** detail) noexcept;
 
 /// @errors kDeviceError

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <utility>
 
 #include "api/attention_params.hpp"
@@ -27,6 +28,14 @@ const void* function_of(int instance) {
   return kFunctions[static_cast<std::size_t>(instance)];
 }
 
+const char* name_of_architecture(unsigned architecture) { return architecture == kGfx950 ? "gfx950" : "gfx942"; }
+api::PlannedDevice planned_device(const DeviceProperties& d) {
+  return {static_cast<std::int32_t>(d.architecture), d.multiprocessors, d.shared_bytes};
+}
+void name_device(std::int32_t architecture, char (&text)[40]) {
+  std::snprintf(text, sizeof text, "%s", name_of_architecture(static_cast<unsigned>(architecture)));
+}
+
 /// Asks for a block's LDS to be as large as the device has it, where a launch needs more than the 64 KiB that are always given. A
 /// runtime without that limit need not know the question: whatever it answers, the launch shows.
 void allow_shared(const void* function, int bytes, const DeviceProperties& device) {
@@ -39,7 +48,7 @@ void allow_shared(const void* function, int bytes, const DeviceProperties& devic
 
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, Stream stream) {
   const AttentionConfig& c = r.config;
-  const CheckLimits limits{c.max_q_len, c.max_kv_len, c.max_q_tokens, {c.cache.num_pages, c.recent.num_pages}};
+  const CheckLimits limits = limits_of(c, r.args);
   // Behind the workspace's other parts.
   const std::size_t at = api::workspace_layout(c, r.choice.num_workers, r.choice.tile_rows).total;
   auto* const finding = reinterpret_cast<Finding*>(static_cast<std::uint8_t*>(r.args.workspace) + at);
@@ -64,7 +73,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
     instance = select_instance(config, false);
   }
   if (config.matrix_path == MatrixPath::kNative && (instance < 0 || !is_native(kInstances[instance]))) {
-    return refuse_native(config, device.architecture == kGfx950 ? "gfx950" : "gfx942");
+    return refuse_native(config, name_of_architecture(device.architecture));
   }
   if (instance < 0) return refuse_formats(config);
   const Launch launch = launch_of(kInstances[instance], config, device.shared_bytes);
@@ -78,12 +87,14 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   choice->tile_rows = rows_of(kInstances[instance]);
   choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
   if (config.validate_device_data) choice->workspace_bytes += 256;
+  choice->device = planned_device(device);
   return Status::kOk;
 }
 
 Status run(const api::RunRequest& request) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
+  if (const Status s = check_device(request.choice.device, planned_device(device), name_device); s != Status::kOk) return s;
   const int instance = request.choice.variant;
   auto* const stream = static_cast<Stream>(request.args.stream);
   const Launch launch = launch_of(kInstances[instance], request.config, device.shared_bytes);

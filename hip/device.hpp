@@ -15,6 +15,9 @@ namespace fp4pa::hip {
 using Error = hipError_t;
 using Stream = hipStream_t;
 
+/// Most devices of a machine that are kept account of.
+inline constexpr int kMaxDevices = 64;
+
 /// Architectures that kernels are compiled for, as bits.
 inline constexpr unsigned kGfx942 = 1;
 inline constexpr unsigned kGfx950 = 2;
@@ -27,7 +30,7 @@ struct DeviceProperties {
   int multiprocessor_shared_bytes;  // that its resident blocks share
 };
 
-/// Whether HIP can run here; *detail names the current device, or says why not. Asks the runtime once.
+/// Whether HIP can run here; *detail names the current device, or says why not. Asks the runtime once a device.
 [[nodiscard]] bool device_available(const char** detail) noexcept;
 
 /// @errors kDeviceError, kBackendUnavailable for an architecture that this build has no kernels for

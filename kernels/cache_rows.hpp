@@ -126,8 +126,6 @@ FP4PA_DEVICE inline void read_row(const CacheTensor& tensor, std::int64_t page, 
       }
     } else if (format == KvFormat::kMxfp8) {
       core::decode_mxfp8(piece, kPiece, scales[d / 32], x + d);
-    } else if (format == KvFormat::kMxfp8) {
-      core::decode_mxfp8(piece, kPiece, scales[d / 32], x + d);
     } else {
       core::decode_row(format, piece, nullptr, kPiece, global, x + d);
     }

@@ -33,9 +33,21 @@ struct Sequence {
   core::TwoTierStep step;
 };
 
+/// What indptr says is kept within the tokens that were handed in.
 FP4PA_DEVICE inline Sequence sequence_of(const TwoTierArgs& a, std::int32_t b) {
-  const std::int32_t tokens = a.indptr[b + 1] - a.indptr[b];
-  return {b, a.indptr[b], core::two_tier_step(a.seq_lens[b], tokens > 0 ? tokens : 0, a.window_tokens, a.group_tokens)};
+  const auto inside = [&](std::int32_t x) { return x < 0 ? 0 : x < a.num_tokens ? x : static_cast<std::int32_t>(a.num_tokens); };
+  const std::int32_t first = inside(a.indptr[b]);
+  const std::int32_t tokens = inside(a.indptr[b + 1]) - first;
+  return {b, first, core::two_tier_step(a.seq_lens[b], tokens > 0 ? tokens : 0, a.window_tokens, a.group_tokens)};
+}
+/// Whether the ring's pages of tokens first to first + tokens - 1 that it holds already are in the pool.
+FP4PA_DEVICE inline bool ring_holds(const TwoTierArgs& a, const Sequence& seq, std::int32_t first, std::int32_t tokens) {
+  const std::int32_t end = first + tokens < seq.step.length_before ? first + tokens : seq.step.length_before;
+  for (std::int32_t t = first; t < end; t += a.recent_page_size - t % a.recent_page_size) {
+    const std::int64_t page = a.ring.page(seq.index, t / a.recent_page_size);
+    if (page < 0 || page >= a.num_recent_pages) return false;
+  }
+  return true;
 }
 
 /// Token t as the recent tier holds it, or would hold it, for the warp.
@@ -79,7 +91,7 @@ FP4PA_KERNEL(quantise_pieces, kThreads, TwoTierArgs a) {
     const std::int32_t logical = first / a.old_page_size;
     if (logical >= a.old_pages.capacity(seq.index)) return;
     const std::int64_t page = a.old_pages.page(seq.index, logical);
-    if (page < 0 || page >= a.num_old_pages) return;
+    if (page < 0 || page >= a.num_old_pages || !ring_holds(a, seq, first, tokens)) return;
     const std::int32_t row = first % a.old_page_size;
     for (int which = 0; which < 2; ++which) {
       const CacheTensor& tensor = a.old_tier[which];

@@ -1,32 +1,54 @@
 // What validation on the device found, as a Status with its text.
 #pragma once
 
+#include <algorithm>
+
+#include "api/attention_validate.hpp"
 #include "api/error.hpp"
 #include "fp4pa/attention.hpp"
 #include "kernels/run.hpp"
 
 namespace fp4pa::FP4PA_GPU {
 
+[[nodiscard]] inline CheckLimits limits_of(const AttentionConfig& c, const AttentionArgs& a) noexcept {
+  const auto q_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(c.max_q_tokens, api::tokens_apart(c, a)));
+  return {c.max_q_len, c.max_kv_len, q_tokens, {c.cache.num_pages, c.recent.num_pages}};
+}
+
 [[nodiscard]] inline Status status_of(const Finding& found, const AttentionConfig& c) noexcept {
-  if (found.what == 0) return Status::kOk;
-  const auto status = static_cast<Status>(found.what);
-  switch (status) {
-    case Status::kBlockIdOutOfRange:
-      return api::fail(status, "a page table of sequence %d names page %lld; allowed: 0 to %lld (%lld in the recent tier)",
-                       found.sequence, static_cast<long long>(found.value), static_cast<long long>(c.cache.num_pages - 1),
-                       static_cast<long long>(c.recent.num_pages - 1));
-    case Status::kLengthExceedsTable:
-      return api::fail(status, "sequence %d has %lld keys in the page table, more than its row holds", found.sequence,
-                       static_cast<long long>(found.value));
-    case Status::kInvalidIndptr:
-      return api::fail(status, "qo_indptr at sequence %d is %lld; it must start at 0 and not decrease", found.sequence,
-                       static_cast<long long>(found.value));
-    default:
-      return api::fail(status,
-                       "sequence %d has a length of %lld; the plan allows %d query tokens and %d keys a sequence, %d query "
-                       "tokens a call",
-                       found.sequence, static_cast<long long>(found.value), c.max_q_len, c.max_kv_len, c.max_q_tokens);
+  const std::int32_t at = found.sequence;
+  const auto value = static_cast<long long>(found.value);
+  const auto other = static_cast<long long>(found.other);
+  const auto page_outside = [&](const char* table, std::int64_t pages) {
+    return api::fail(Status::kBlockIdOutOfRange, "%s of sequence %d names page %lld at position %lld; allowed: 0 to %lld", table, at, value,
+                     other, static_cast<long long>(pages - 1));
+  };
+  const auto not_ascending = [&](const char* indptr) {
+    if (at == 0) return api::fail(Status::kInvalidIndptr, "%s[0] is %lld; it must be 0", indptr, value);
+    return api::fail(Status::kInvalidIndptr, "%s[%d] is %lld after %lld; it must not decrease", indptr, at, value, other);
+  };
+  switch (found.what) {
+    case Wrong::kNothing: return Status::kOk;
+    case Wrong::kQoIndptr: return not_ascending("qo_indptr");
+    case Wrong::kKvIndptr: return not_ascending("kv_indptr");
+    case Wrong::kQueryTokens:
+      return api::fail(Status::kPlanMismatch, "sequence %d has %lld query tokens; the plan's max_q_len is %d", at, value, c.max_q_len);
+    case Wrong::kKeys:
+      return api::fail(Status::kPlanMismatch, "seq_lens[%d] is %lld; allowed: 0 to the plan's max_kv_len %d", at, value, c.max_kv_len);
+    case Wrong::kTable:
+      return api::fail(Status::kLengthExceedsTable,
+                       "sequence %d has %lld keys in the page table, which is %lld pages of %d; its row holds %lld", at, value,
+                       (value + c.cache.page_size - 1) / c.cache.page_size, c.cache.page_size, other);
+    case Wrong::kPage: return page_outside(c.table_kind == TableKind::kCsr ? "kv_indices" : "block_table", c.cache.num_pages);
+    case Wrong::kRecentPage: return page_outside("recent_table", c.recent.num_pages);
+    case Wrong::kTotal:
+      if (other < c.max_q_tokens) {
+        return api::fail(Status::kInvalidStrides, "rows of q or o overlap by their strides beyond %lld query tokens; qo_indptr ends at %lld",
+                         other, value);
+      }
+      return api::fail(Status::kPlanMismatch, "qo_indptr ends at %lld query tokens; the plan's max_q_tokens is %d", value, c.max_q_tokens);
   }
+  return api::fail(Status::kInternal, "validation found %d", static_cast<int>(found.what));
 }
 
 }  // namespace fp4pa::FP4PA_GPU

@@ -1,10 +1,27 @@
 // What a GPU's planning refuses, in the same words for every vendor.
 #pragma once
 
+#include <cstdio>
+
+#include "api/backend.hpp"
 #include "api/error.hpp"
 #include "fp4pa/attention.hpp"
 
 namespace fp4pa::FP4PA_GPU {
+
+/// A plan made for another kind of device: its workers and its kernel would not be this one's.
+/// @param name  (architecture, char (&text)[40]) writes "compute capability 9.0", "gfx942"
+template <class Name>
+[[nodiscard]] Status check_device(const api::PlannedDevice& planned, const api::PlannedDevice& current, Name&& name) noexcept {
+  if (planned == current) return Status::kOk;
+  char of_plan[40];
+  char of_device[40];
+  name(planned.architecture, of_plan);
+  name(current.architecture, of_device);
+  return api::fail(Status::kPlanMismatch,
+                   "the current device has %s, %d multiprocessors and %d bytes of shared memory a block; the plan is for %s, %d and %d",
+                   of_device, current.multiprocessors, current.shared_bytes, of_plan, planned.multiprocessors, planned.shared_bytes);
+}
 
 /// Native kernels were asked for, and there are none for these formats.
 /// @param device  "compute capability 9.0", "gfx942"

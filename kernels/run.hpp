@@ -22,11 +22,24 @@ Error launch_schedule(const core::WorkList& list, Stream stream) noexcept;
 /// Merges the partial states of the units that were divided.
 Error launch_merge(const AttendArgs& args, Stream stream) noexcept;
 
+/// What is wrong with lengths or tables, and of what.
+enum class Wrong : std::int32_t {
+  kNothing,
+  kQoIndptr,     // does not begin at 0, or decreases
+  kKvIndptr,     // likewise
+  kQueryTokens,  // of a sequence
+  kKeys,         // of a sequence
+  kTable,        // has no room for a sequence's pages
+  kPage,         // of the only or old tier, is not in the pool
+  kRecentPage,
+  kTotal,        // of query tokens
+};
 /// What validation found, in the workspace.
 struct Finding {
-  std::int32_t what;  // a Status, 0: nothing
-  std::int32_t sequence;
+  Wrong what;
+  std::int32_t sequence;  // or entry of an indptr
   std::int64_t value;
+  std::int64_t other;     // the entry before, a table's room in pages, or a page's place in the table
 };
 struct CheckLimits {
   std::int32_t max_q_len, max_kv_len, max_q_tokens;

@@ -1,5 +1,6 @@
 // What a run reads from memory, checked before anything is written. The CPU can afford it: one pass over the page ids that
 // the call will follow anyway.
+#include "api/attention_validate.hpp"
 #include "api/error.hpp"
 #include "api/validate.hpp"
 #include "backends/cpu/attention.hpp"
@@ -93,7 +94,7 @@ Status check_lengths_and_tables(const api::RunRequest& request) noexcept {
     return fail(Status::kPlanMismatch, "qo_indptr ends at %d query tokens; the plan's max_q_tokens is %d",
                 a.qo_indptr[a.batch], c.max_q_tokens);
   }
-  return Status::kOk;
+  return api::validate_tokens(c, a, a.qo_indptr[a.batch]);
 }
 
 }  // namespace fp4pa::cpu

@@ -20,6 +20,7 @@ struct DenseLengths {
   std::int32_t batch;
   std::int32_t q_tokens;
   std::int32_t kv_tokens;
+  std::int32_t max_kv_len;        // of a sequence, that the plan has room for
 
   // What an indptr says is kept within the rows that exist: nothing outside them is ever read or written.
   [[nodiscard]] FP4PA_FN std::int32_t q_begin(std::int32_t b) const { return begin(q_indptr, q_tokens, b); }
@@ -93,7 +94,8 @@ FP4PA_FN void fill_tables(const DenseLengths& lengths, const DenseTables& tables
     tables.qo_indptr[i] = lengths.q_begin(index);
     tables.kv_indptr[i] = lengths.first_page(index, tables.page_size);
   }
-  if (i < lengths.batch) tables.seq_lens[i] = lengths.kv_len(index);
+  // Longer than planned, where nobody could be told: no keys at all, which shows, and not more than the workspace has room for.
+  if (i < lengths.batch) tables.seq_lens[i] = lengths.kv_len(index) <= lengths.max_kv_len ? lengths.kv_len(index) : 0;
   if (i < tables.num_pages) tables.page_ids[i] = index;
   if (tables.slots != nullptr && i < lengths.kv_tokens) {
     const std::int32_t b = lengths.kv_sequence(index);

@@ -1,8 +1,8 @@
 // Paged attention: plan on the host, run on the device.
 //
 // `plan` validates everything that can be validated without reading device memory and fixes the partition of the work.
-// `run` reads lengths and tables from the back end's memory, never allocates, never synchronises and never throws; on a GPU
-// it can be captured in a graph and replayed with other lengths up to the planned maxima.
+// `run` reads lengths and tables from the back end's memory, never allocates, never synchronises (but with validate_device_data)
+// and never throws; on a GPU it can be captured in a graph and replayed with other lengths up to the planned maxima.
 //
 // One call serves decode, several query tokens per sequence, chunked prefill and any mixture: the queries of sequence b are
 // rows qo_indptr[b] .. qo_indptr[b+1]-1, and they are the last tokens of that sequence's seq_lens[b] keys.
@@ -53,7 +53,8 @@ struct AttentionConfig {
 
   bool batch_invariant = false;      ///< a sequence's result does not depend on the rest of the batch
   std::int32_t kv_split_tokens = 0;  ///< force splits of this many keys (a multiple of 64; from max_kv_len on none); 0 = balance over processors
-  bool validate_device_data = false; ///< GPUs: also check lengths and page ids, at a cost; the CPU always does
+  bool validate_device_data = false; ///< GPUs: also check lengths and page ids, which waits for the stream (CUDA: not in a capture,
+                                     ///< where nothing is checked; HIP: never capture such a run); the CPU always does
   const char* backend = nullptr;     ///< null: FP4PA_FORCE_BACKEND, or else the best available
   std::int32_t num_threads = 0;      ///< CPU threads; 0 = OpenMP's choice at plan time
   MatrixPath matrix_path = MatrixPath::kAuto;  ///< whether FP4 matrix cores are used where there are any
@@ -62,7 +63,7 @@ struct AttentionConfig {
 /// What changes with every call. All pointers are in the back end's memory.
 struct AttentionArgs {
   const void* q = nullptr;              ///< [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned
-  std::int64_t q_token_stride = 0;      ///< elements; 0 = dense
+  std::int64_t q_token_stride = 0;      ///< elements; 0 = dense. Tokens within a head's stride, or heads within a token's
   std::int64_t q_head_stride = 0;
   void* o = nullptr;                    ///< [tokens, num_q_heads, head_dim] o_dtype; may not alias an input
   std::int64_t o_token_stride = 0;
@@ -93,7 +94,7 @@ struct AttentionArgs {
 };
 
 /// A validated configuration with its partition. A plain value: copy it, keep it, use it from several threads at once (each
-/// call with its own workspace).
+/// call with its own workspace), and on a GPU on every device of the same kind as the one that was current when it was made.
 class AttentionPlan {
  public:
   [[nodiscard]] const AttentionConfig& config() const noexcept { return config_; }
@@ -111,6 +112,7 @@ class AttentionPlan {
   std::int32_t tile_rows_ = 0;
   std::int32_t backend_index_ = -1;
   std::int32_t variant_ = 0;  // the back end's own choice of instance
+  std::int32_t device_[3]{};  // that the partition is made for: architecture, multiprocessors, shared memory
 };
 
 /// Validates `config`, chooses a back end and an instance, and fixes the partition.
@@ -120,8 +122,10 @@ class AttentionPlan {
 
 /// Computes O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE.
 /// Rows that see no key get O = 0 and LSE = -inf (or the sink's logit).
-/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kWorkspaceTooSmall, kPlanMismatch, kDeviceError; on the CPU also
-///         kInvalidIndptr, kLengthExceedsTable, kBlockIdOutOfRange. Nothing is written when an error is returned.
+/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kWorkspaceTooSmall, kPlanMismatch (a plan of another
+///         kind of device, too), kDeviceError; where lengths and tables are looked at, which is on the CPU always and on a GPU with
+///         validate_device_data, also kInvalidIndptr, kLengthExceedsTable, kBlockIdOutOfRange, and on the CPU kInvalidGlobalScale.
+///         Nothing is written when an error is returned.
 [[nodiscard]] FP4PA_API Status run(const AttentionPlan& plan, const AttentionArgs& args) noexcept;
 
 /// Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb).

@@ -12,7 +12,7 @@ namespace fp4pa {
 struct BackendInfo {
   const char* name;        ///< "cpu", "cpu-scalar", "cuda", "hip", "emulator-sm120", ...
   bool available;          ///< can run here, now
-  const char* detail;      ///< the device or instruction set it would use, or why it cannot run
+  const char* detail;      ///< the current device or instruction set, which it would use, or why it cannot run
 };
 
 /// The back ends of this build, best first. Returns how many there are and writes at most `capacity` of them.

@@ -30,8 +30,9 @@ struct DenseLimits {
   std::int32_t max_kv_len = 0;     ///< of one sequence
 };
 
-/// The rows of one call. On the CPU what the indptr hold is checked. On a GPU they are read in device memory only: no row
-/// outside the tensors is touched, but sequences longer than the plan's limits are not noticed.
+/// The rows of one call. On the CPU what the indptr hold is checked. On a GPU they are read in device memory only, and nothing
+/// outside of the tensors and the workspace is touched: a sequence of more keys than max_kv_len counts as one without keys (O = 0,
+/// LSE = -inf), and of one of more queries than max_q_len some rows of O and LSE may be left as they were.
 struct DenseBatch {
   std::int32_t batch = 0;
   std::int32_t q_tokens = 0;                ///< rows of Q

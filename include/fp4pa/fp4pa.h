@@ -36,7 +36,7 @@ enum {
   FP4PA_INVALID_HEADS = 5,        /* query heads are not a multiple of KV heads */
   FP4PA_UNSUPPORTED_FORMAT = 6,   /* unknown format, dtype or layout, or a combination that no reader has */
   FP4PA_INVALID_STRIDES = 7,      /* strides overlap, or do not cover a row */
-  FP4PA_INVALID_GLOBAL_SCALE = 8, /* a global scale is NaN, infinite or not positive */
+  FP4PA_INVALID_GLOBAL_SCALE = 8, /* a global scale outside of 2^-126 to 2^126 (NaN, too), or other than 1 where a format has none */
   FP4PA_LENGTH_EXCEEDS_TABLE = 9, /* a sequence is longer than its row of the page table */
   FP4PA_BLOCK_ID_OUT_OF_RANGE = 10,
   FP4PA_SLOT_OUT_OF_RANGE = 11,
@@ -66,7 +66,7 @@ FP4PA_API int32_t fp4pa_abi_version(void);
 typedef struct fp4pa_backend_info {
   size_t struct_size;
   const char* name;   /* "cpu", "cpu-scalar", "cuda", "hip", ...; static storage */
-  const char* detail; /* the device or instruction set it would use, or why it cannot run; static storage */
+  const char* detail; /* the current device or instruction set it would use, or why it cannot run; static storage */
   int32_t available;  /* 1: can run here, now */
 } fp4pa_backend_info;
 FP4PA_API void fp4pa_backend_info_init_sized(fp4pa_backend_info* info, size_t struct_size);
@@ -400,7 +400,8 @@ typedef struct fp4pa_attention_config {
 
   int32_t batch_invariant;      /* 0 or 1: a sequence's result does not depend on the rest of the batch */
   int32_t kv_split_tokens;      /* force splits of this many keys (a multiple of 64; from max_kv_len on none); 0 = balance over processors */
-  int32_t validate_device_data; /* 0 or 1: GPUs also check lengths and page ids, at a cost; the CPU always does */
+  int32_t validate_device_data; /* 0 or 1: GPUs also check lengths and page ids, which waits for the stream (CUDA: not in a capture, where
+                                   nothing is checked; HIP: never capture such a run); the CPU always does */
   int32_t num_threads;          /* CPU threads; 0 = OpenMP's choice at plan time */
   const char* backend;          /* null: FP4PA_FORCE_BACKEND, or else the best available */
   fp4pa_matrix_path matrix_path;
@@ -443,7 +444,7 @@ typedef struct fp4pa_attention_args {
 FP4PA_API void fp4pa_attention_args_init_sized(fp4pa_attention_args* args, size_t struct_size);
 
 /* A validated configuration with its partition. Immutable: several threads may run one plan at once, each with its own
- * workspace. */
+ * workspace, and on a GPU on every device of the same kind as the one that was current when it was made. */
 typedef struct fp4pa_plan fp4pa_plan;
 
 /* Validates `config`, chooses a back end and an instance, fixes the partition. *plan is untouched on error; otherwise it is
@@ -460,9 +461,11 @@ FP4PA_API const char* fp4pa_plan_backend(const fp4pa_plan* plan);
 FP4PA_API int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan);
 
 /* O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE. Rows that see no key get O = 0 and LSE = -inf (or the sink's
- * logit). Never allocates, never synchronises. Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE,
- * FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH, FP4PA_DEVICE_ERROR; on the CPU also FP4PA_INVALID_INDPTR,
- * FP4PA_LENGTH_EXCEEDS_TABLE, FP4PA_BLOCK_ID_OUT_OF_RANGE. */
+ * logit). Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
+ * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of
+ * another kind of device, too), FP4PA_DEVICE_ERROR; where lengths and tables are looked at, which is on the CPU always and on a GPU
+ * with validate_device_data, also FP4PA_INVALID_INDPTR, FP4PA_LENGTH_EXCEEDS_TABLE, FP4PA_BLOCK_ID_OUT_OF_RANGE, and on the CPU
+ * FP4PA_INVALID_GLOBAL_SCALE. */
 FP4PA_API fp4pa_status fp4pa_run(const fp4pa_plan* plan, const fp4pa_attention_args* args);
 
 /* Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb),

@@ -3,8 +3,9 @@
  *
  * A batch is packed: the rows of Q are those of sequence 0, then those of sequence 1, ..., and so are the rows of K and V.
  * q_indptr and kv_indptr, int32 [batch + 1] from 0 in the back end's memory, say where each begins; a null one means
- * tokens / batch rows each. On the CPU what they hold is checked. On a GPU no row outside the tensors is touched, but
- * sequences longer than the plan's limits are not noticed. */
+ * tokens / batch rows each. On the CPU what they hold is checked. On a GPU they are read in device memory only, and nothing outside
+ * of the tensors and the workspace is touched: a sequence of more keys than max_kv_len counts as one without keys (O = 0,
+ * LSE = -inf), and of one of more queries than max_q_len some rows of O and LSE may be left as they were. */
 #ifndef FP4PA_FP4PA_DENSE_H
 #define FP4PA_FP4PA_DENSE_H
 

@@ -20,7 +20,7 @@ enum class Status : std::int32_t {
   kInvalidHeads = 5,         ///< query heads are not a multiple of KV heads
   kUnsupportedFormat = 6,    ///< unknown format, dtype, scale layout, or a combination that no reader has
   kInvalidStrides = 7,       ///< strides overlap, or do not cover a row
-  kInvalidGlobalScale = 8,   ///< a global scale is NaN, infinite or not positive
+  kInvalidGlobalScale = 8,   ///< a global scale outside of 2^-126 to 2^126 (NaN, too), or other than 1 where a format has none
   kLengthExceedsTable = 9,   ///< a sequence is longer than its row of the page table
   kBlockIdOutOfRange = 10,   ///< a page table names a page outside the pool
   kSlotOutOfRange = 11,      ///< a slot mapping names a slot outside the pool

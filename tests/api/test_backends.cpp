@@ -111,6 +111,8 @@ TEST_CASE("a negative thread count is refused") {
   exec.num_threads = -2;
   FP4PA_CHECK_REFUSED(copy_pages(cache.desc, nullptr, nullptr, 0, exec), Status::kInvalidArgument, "num_threads", "-2",
                       "allowed");
+  exec.num_threads = 100000;
+  FP4PA_CHECK_REFUSED(copy_pages(cache.desc, nullptr, nullptr, 0, exec), Status::kInvalidArgument, "num_threads is 100000", "4096");
 }
 
 TEST_CASE("the version names the release and the ABI is the header's") {

@@ -174,12 +174,15 @@ TEST_CASE("plan: masks and scales outside their range") {
         c.causal = false;
       },
       Status::kInvalidArgument, {"sliding_window is 4", "causal"});
-  check_refused([](AttentionConfig& c) { c.softcap = -1.0f; }, Status::kInvalidArgument, {"softcap is -1", "positive"});
+  check_refused([](AttentionConfig& c) { c.softcap = -1.0f; }, Status::kInvalidArgument, {"softcap is -1", "2^-126 to 2^126"});
   check_refused([](AttentionConfig& c) { c.softcap = kNan; }, Status::kInvalidArgument, {"softcap is nan"});
   check_refused([](AttentionConfig& c) { c.softcap = kInf; }, Status::kInvalidArgument, {"softcap is inf"});
-  check_refused([](AttentionConfig& c) { c.sm_scale = kNan; }, Status::kInvalidArgument, {"sm_scale is nan", "finite"});
+  check_refused([](AttentionConfig& c) { c.softcap = 3e38f; }, Status::kInvalidArgument, {"softcap is 3e+38", "2^126"});
+  check_refused([](AttentionConfig& c) { c.softcap = 1e-39f; }, Status::kInvalidArgument, {"softcap is 1e-39", "2^-126"});
+  check_refused([](AttentionConfig& c) { c.sm_scale = kNan; }, Status::kInvalidArgument, {"sm_scale is nan", "-2^126 to 2^126"});
   check_refused([](AttentionConfig& c) { c.sm_scale = -kInf; }, Status::kInvalidArgument,
-                {"sm_scale is -inf", "finite"});
+                {"sm_scale is -inf", "-2^126 to 2^126"});
+  check_refused([](AttentionConfig& c) { c.sm_scale = -3e38f; }, Status::kInvalidArgument, {"sm_scale is -3e+38", "2^126"});
 }
 
 TEST_CASE("plan: a tree mask and what it does not go with") {

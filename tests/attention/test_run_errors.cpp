@@ -2,10 +2,12 @@
 // LSE are poisoned before every refused call and compared after it.
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "api/attention_validate.hpp"
 #include "tests/attention/scene.hpp"
@@ -135,7 +137,38 @@ TEST_CASE("run: strides of Q and O that overlap, are negative or too short") {
         s.args.o_token_stride = 64;
         s.args.o_head_stride = 128;  // two heads fit between, three tokens do not
       },
-      Status::kInvalidStrides, {"o has", "128"});
+      Status::kInvalidStrides, {"o has", "128", "beyond 2 query tokens", "the call has 3"});
+}
+
+TEST_CASE("run: heads outside of tokens, as close as the call's tokens allow, in a plan of many more") {
+  Scene s(two_sequences());
+  REQUIRE(s.run() == Status::kOk);
+  const std::int32_t tokens = s.q_tokens();
+  std::vector<std::vector<double>> expected;
+  for (std::int32_t t = 0; t < tokens; ++t) {
+    for (std::int32_t h = 0; h < s.q_heads(); ++h) expected.push_back(s.o_row(t, h));
+  }
+  s.config.max_q_tokens = 100 * tokens;
+  // The same Q, [heads, tokens, head_dim].
+  const auto size = static_cast<std::size_t>(s.spec.head_dim * size_of(s.spec.q_dtype));
+  const auto at = [size](void* base, std::int32_t row) { return static_cast<std::uint8_t*>(base) + static_cast<std::size_t>(row) * size; };
+  grid::Memory q(size * expected.size(), 0);
+  for (std::int32_t t = 0; t < tokens; ++t) {
+    for (std::int32_t h = 0; h < s.q_heads(); ++h) std::memcpy(at(q.data(), h * tokens + t), at(s.q.data(), t * s.q_heads() + h), size);
+  }
+  s.args.q = q.data();
+  s.args.q_token_stride = s.args.o_token_stride = s.spec.head_dim;
+  s.args.q_head_stride = s.args.o_head_stride = std::int64_t{tokens} * s.spec.head_dim;
+  s.args.workspace = nullptr;  // of this plan
+  s.reset_outputs();
+  REQUIRE(s.run() == Status::kOk);
+  const auto* const o = static_cast<const float*>(s.args.o);
+  for (std::int32_t t = 0; t < tokens; ++t) {
+    for (std::int32_t h = 0; h < s.q_heads(); ++h) {
+      const float* const row = o + (h * tokens + t) * s.spec.head_dim;
+      CHECK(std::vector<double>(row, row + s.spec.head_dim) == expected[static_cast<std::size_t>(t * s.q_heads() + h)]);
+    }
+  }
 }
 
 TEST_CASE("run: strides of Q and O that leave the address space") {

@@ -43,7 +43,7 @@ TEST_CASE("dense tables: every sequence has its tokens in pages of its own") {
       q.push_back(q.back() + random.below(4));
       kv.push_back(kv.back() + (random.below(3) == 0 ? 64 * random.below(3) : random.below(200)));
     }
-    const Tables t({q.data(), kv.data(), batch, q.back(), kv.back()}, page_size);
+    const Tables t({q.data(), kv.data(), batch, q.back(), kv.back(), kv.back()}, page_size);
     CHECK(t.qo == q);
     std::set<std::int64_t> taken;
     std::int64_t wrong = 0;
@@ -64,7 +64,7 @@ TEST_CASE("dense tables: every sequence has its tokens in pages of its own") {
 }
 
 TEST_CASE("dense tables: equal lengths need no indptr") {
-  const Tables t({nullptr, nullptr, 3, 6, 210}, 64);
+  const Tables t({nullptr, nullptr, 3, 6, 210, 70}, 64);
   CHECK(t.qo == std::vector<std::int32_t>{0, 2, 4, 6});
   CHECK(t.lens == std::vector<std::int32_t>{70, 70, 70});
   CHECK(t.kv == std::vector<std::int32_t>{0, 2, 4, 6});
@@ -82,7 +82,7 @@ TEST_CASE("dense tables: no indptr leads out of the pages") {
       kv.push_back(random.below(2) == 0 ? random.below(400) : static_cast<std::int32_t>(random.bits()));
     }
     const std::int32_t page_size = round % 2 == 0 ? 64 : 1;
-    const Tables t({q.data(), kv.data(), batch, 9, 300}, page_size);
+    const Tables t({q.data(), kv.data(), batch, 9, 300, 300}, page_size);
     std::int64_t wrong = 0;
     for (const std::int64_t slot : t.slots) wrong += slot < -1 || slot >= t.num_pages * page_size;
     for (std::int32_t b = 0; b < batch; ++b) {
@@ -92,4 +92,10 @@ TEST_CASE("dense tables: no indptr leads out of the pages") {
     }
     CHECK(wrong == 0);
   }
+}
+
+TEST_CASE("dense tables: a sequence longer than the plan's counts as one without keys, and leaves the others theirs") {
+  const std::vector<std::int32_t> q{0, 1, 2, 3}, kv{0, 100, 301, 400};
+  const Tables t({q.data(), kv.data(), 3, 3, 400, 200}, 64);
+  CHECK(t.lens == std::vector<std::int32_t>{100, 0, 99});
 }

@@ -56,10 +56,9 @@ const OnHost FP4PA_TEST_TABLE{
                 const core::WorkList& list) { gpu::launch_merge({params, list, {}, {}}, nullptr); },
     .prepare_x = gpu::prepare_x,
     .check =
-        [](const AttentionConfig& c, const core::AttentionParams& params) {
-          gpu::Finding found{-1, -1, -1};
-          const gpu::CheckLimits limits{c.max_q_len, c.max_kv_len, c.max_q_tokens, {c.cache.num_pages, c.recent.num_pages}};
-          gpu::launch_check(params, limits, &found, nullptr);
+        [](const AttentionConfig& c, const AttentionArgs& a, const core::AttentionParams& params) {
+          gpu::Finding found{gpu::Wrong::kNothing, -1, -1, -1};
+          gpu::launch_check(params, gpu::limits_of(c, a), &found, nullptr);
           return gpu::status_of(found, c);
         },
 };

@@ -24,7 +24,7 @@ struct OnHost {
   void (*merge)(const core::AttentionParams& params, const core::WorkList& list);
   Status (*prepare_x)(const LinearArgs& args, const api::PreparedX& to, const ExecDesc& exec) noexcept;
   /// The Status that validation would end with, kOk or what it found.
-  Status (*check)(const AttentionConfig& config, const core::AttentionParams& params);
+  Status (*check)(const AttentionConfig& config, const AttentionArgs& args, const core::AttentionParams& params);
 };
 
 extern const OnHost kLanes32;

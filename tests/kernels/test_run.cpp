@@ -176,18 +176,43 @@ TEST_CASE("the merge writes the rows that one loop writes") {
 TEST_CASE("validation names the first offence of the lowest sequence") {
   for (const OnHost* host : {&kLanes32, &kLanes64}) {
     Planned p(spec_of(64, kMixed), 5);
-    CHECK(host->check(p.scene.config, p.params) == Status::kOk);
+    const auto check = [&] { return host->check(p.scene.config, p.scene.args, p.params); };
+    CHECK(check() == Status::kOk);
+    p.scene.config.max_q_tokens = p.scene.q_tokens() - 1;
+    CHECK_REFUSED(check(), Status::kPlanMismatch, "qo_indptr ends at", "max_q_tokens");
+    p.scene.config.max_q_tokens = p.scene.q_tokens();
     // Page tables are read only where the call reads keys: sequence 2 has no queries.
     const auto stride = static_cast<std::size_t>(p.scene.args.table_stride);
     p.scene.block_table[2 * stride] = 1 << 20;
-    CHECK(host->check(p.scene.config, p.params) == Status::kOk);
+    CHECK(check() == Status::kOk);
     p.scene.block_table[5 * stride] = 1 << 20;
-    CHECK_REFUSED(host->check(p.scene.config, p.params), Status::kBlockIdOutOfRange, "sequence 5", "1048576");
+    CHECK_REFUSED(check(), Status::kBlockIdOutOfRange, "block_table of sequence 5 names page 1048576 at position 0; allowed: 0 to");
     p.scene.block_table[3 * stride] = -7;
-    CHECK_REFUSED(host->check(p.scene.config, p.params), Status::kBlockIdOutOfRange, "sequence 3", "-7");
+    CHECK_REFUSED(check(), Status::kBlockIdOutOfRange, "sequence 3", "-7");
+    p.params.segments[0].table.row_stride = 1;
+    CHECK_REFUSED(check(), Status::kLengthExceedsTable, "keys in the page table", "its row holds 1");
+    p.params.segments[0].table.row_stride = p.scene.args.table_stride;
     p.scene.seq_lens[1] = p.scene.config.max_kv_len + 1;
-    CHECK_REFUSED(host->check(p.scene.config, p.params), Status::kPlanMismatch, "sequence 1");
+    CHECK_REFUSED(check(), Status::kPlanMismatch, "seq_lens[1] is", "max_kv_len");
     p.scene.indptr[0] = 1;
-    CHECK_REFUSED(host->check(p.scene.config, p.params), Status::kInvalidIndptr, "sequence 0");
+    CHECK_REFUSED(check(), Status::kInvalidIndptr, "qo_indptr[0] is 1; it must be 0");
+  }
+}
+
+TEST_CASE("validation looks at kv_indptr before what it points to") {
+  for (const OnHost* host : {&kLanes32, &kLanes64}) {
+    scene::Spec spec = spec_of(64, kMixed);
+    spec.table = TableKind::kCsr;
+    Planned p(spec, 5);
+    const auto check = [&] { return host->check(p.scene.config, p.scene.args, p.params); };
+    CHECK(check() == Status::kOk);
+    const std::vector<std::int32_t> good = p.scene.kv_indptr;
+    p.scene.kv_indptr[0] = 3;
+    CHECK_REFUSED(check(), Status::kInvalidIndptr, "kv_indptr[0] is 3; it must be 0");
+    p.scene.kv_indptr[0] = -5;
+    CHECK_REFUSED(check(), Status::kInvalidIndptr, "kv_indptr[0] is -5; it must be 0");
+    p.scene.kv_indptr = good;
+    p.scene.kv_indptr[2] = p.scene.kv_indptr[1] - 1;
+    CHECK_REFUSED(check(), Status::kInvalidIndptr, "kv_indptr[2] is", "it must not decrease");
   }
 }
