@@ -33,6 +33,7 @@ static_assert(same(FP4PA_INVALID_ARGUMENT, Status::kInvalidArgument));
 static_assert(same(FP4PA_PLAN_MISMATCH, Status::kPlanMismatch));
 static_assert(same(FP4PA_DEVICE_ERROR, Status::kDeviceError));
 static_assert(same(FP4PA_INTERNAL, Status::kInternal));
+static_assert(same(FP4PA_FILE_ERROR, Status::kFileError));
 
 static_assert(same(FP4PA_F32, DType::kF32));
 static_assert(same(FP4PA_F16, DType::kF16));

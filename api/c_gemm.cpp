@@ -36,14 +36,37 @@ using fp4pa::api::read_struct;
   return fail(Status::kInvalidArgument, "%s.reserved is %d; allowed: 0", name, static_cast<int>(reserved));
 }
 
+[[nodiscard]] fp4pa::Fp4Weight weight_of(const fp4pa_fp4_weight& w) noexcept {
+  return {static_cast<fp4pa::BlockFormat>(w.format), static_cast<fp4pa::ScaleLayout>(w.scale_layout),
+          w.rows, w.cols, w.batch, w.codes, w.scales, w.global_scale, w.global_scale_ptr};
+}
+/// What `make(&weight)` describes, into a caller's struct.
+template <class Make>
+[[nodiscard]] fp4pa_status describe(fp4pa_fp4_weight* weight, Make&& make) noexcept {
+  fp4pa_fp4_weight c = default_weight();
+  if (const Status s = read_struct("weight", weight, &c); s != Status::kOk) return code(s);
+  fp4pa::Fp4Weight made;
+  if (const Status s = make(&made); s != Status::kOk) return code(s);
+  c.format = static_cast<fp4pa_block_format>(made.format);
+  c.scale_layout = static_cast<fp4pa_scale_layout>(made.scale_layout);
+  c.rows = made.rows;
+  c.cols = made.cols;
+  c.batch = made.batch;
+  c.codes = made.codes;
+  c.scales = made.scales;
+  c.global_scale = made.global_scale;
+  c.global_scale_ptr = made.global_scale_ptr;
+  fp4pa::api::write_back(weight, c);
+  return FP4PA_OK;
+}
+
 [[nodiscard]] Status linear_from_c(const fp4pa_linear_args* in, fp4pa::LinearArgs* out) noexcept {
   fp4pa_linear_args c = default_linear();
   if (const Status s = read_struct("args", in, &c); s != Status::kOk) return s;
   fp4pa_fp4_weight w = default_weight();
   if (const Status s = read_struct("weight", c.weight, &w); s != Status::kOk) return s;
   if (const Status s = check_reserved("weight", w.reserved); s != Status::kOk) return s;
-  out->weight = {static_cast<fp4pa::BlockFormat>(w.format), static_cast<fp4pa::ScaleLayout>(w.scale_layout),
-                 w.rows, w.cols, w.batch, w.codes, w.scales, w.global_scale, w.global_scale_ptr};
+  out->weight = weight_of(w);
   out->x = c.x;
   out->x_dtype = static_cast<fp4pa::DType>(c.x_dtype);
   out->out = c.out;
@@ -113,25 +136,23 @@ fp4pa_status fp4pa_fp4_quantize_weight(const fp4pa_quantize_config* config, cons
   fp4pa::ExecDesc on;
   if (const Status s = from_c(config, &choice); s != Status::kOk) return code(s);
   if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
-  fp4pa_fp4_weight c = default_weight();
-  if (const Status s = read_struct("weight", weight, &c); s != Status::kOk) return code(s);
-  fp4pa::Fp4Weight made;
-  if (const Status s = fp4pa::fp4_quantize_weight(choice, w, static_cast<fp4pa::DType>(dtype), rows, cols, batch, codes,
-                                                  scales, global_scales, &made, on);
-      s != Status::kOk) {
-    return code(s);
-  }
-  c.format = static_cast<fp4pa_block_format>(made.format);
-  c.scale_layout = static_cast<fp4pa_scale_layout>(made.scale_layout);
-  c.rows = made.rows;
-  c.cols = made.cols;
-  c.batch = made.batch;
-  c.codes = made.codes;
-  c.scales = made.scales;
-  c.global_scale = made.global_scale;
-  c.global_scale_ptr = made.global_scale_ptr;
-  fp4pa::api::write_back(weight, c);
-  return FP4PA_OK;
+  return describe(weight, [&](fp4pa::Fp4Weight* made) {
+    return fp4pa::fp4_quantize_weight(choice, w, static_cast<fp4pa::DType>(dtype), rows, cols, batch, codes, scales, global_scales, made, on);
+  });
+}
+
+fp4pa_status fp4pa_fp4_find_weight(const char* path, const char* name, fp4pa_fp4_weight* weight) {
+  return describe(weight, [&](fp4pa::Fp4Weight* made) { return fp4pa::fp4_find_weight(path, name, made); });
+}
+fp4pa_status fp4pa_fp4_load_weight(const char* path, const char* name, void* codes, void* scales, float* global_scales,
+                                   fp4pa_fp4_weight* weight) {
+  return describe(weight, [&](fp4pa::Fp4Weight* made) { return fp4pa::fp4_load_weight(path, name, codes, scales, global_scales, made); });
+}
+fp4pa_status fp4pa_fp4_save_weight(const char* path, const char* name, const fp4pa_fp4_weight* weight) {
+  fp4pa_fp4_weight w = default_weight();
+  if (const Status s = read_struct("weight", weight, &w); s != Status::kOk) return code(s);
+  if (const Status s = check_reserved("weight", w.reserved); s != Status::kOk) return code(s);
+  return code(fp4pa::fp4_save_weight(path, name, weight_of(w)));
 }
 
 fp4pa_status fp4pa_fp4_linear_workspace(const fp4pa_linear_args* args, size_t* bytes, const fp4pa_exec* exec) {

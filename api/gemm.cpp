@@ -8,6 +8,7 @@
 
 #include "api/backend.hpp"
 #include "api/error.hpp"
+#include "api/gemm_params.hpp"
 #include "api/saturating.hpp"
 #include "api/select.hpp"
 #include "api/validate.hpp"
@@ -113,7 +114,7 @@ constexpr std::size_t kWorkspaceAlignment = 256;
   return fail(Status::kUnsupportedFormat, "activations is %d; allowed: 0 (a16), 1 (a4)", static_cast<int>(a.activations));
 }
 
-[[nodiscard]] Status validate_weight(const Fp4Weight& w) noexcept {
+[[nodiscard]] Status validate_memory(const Fp4Weight& w) noexcept {
   if (const Status s = api::validate_pointer("weight.codes", w.codes, 16); s != Status::kOk) return s;
   if (const Status s = api::validate_pointer("weight.scales", w.scales, 4); s != Status::kOk) return s;
   if (w.global_scale_ptr == nullptr) return validate_global("weight.global_scale", w.format, w.global_scale);
@@ -171,6 +172,13 @@ struct MatmulPlan {
 
 }  // namespace
 
+Status api::validate_weight(const Fp4Weight& w) noexcept {
+  if (const Status s = validate_format("weight.format", w.format); s != Status::kOk) return s;
+  if (const Status s = validate_layout("weight.scale_layout", w.scale_layout); s != Status::kOk) return s;
+  if (const Status s = validate_shape(w.rows, w.cols, w.batch); s != Status::kOk) return s;
+  return validate_memory(w);
+}
+
 std::size_t fp4_weight_code_bytes(BlockFormat format, std::int64_t rows, std::int64_t cols, std::int64_t batch) noexcept {
   if (!has_bytes(format, rows, cols, batch)) return 0;
   return static_cast<std::size_t>(batch * layout_of(format, ScaleLayout::kLinear, rows, cols).code_bytes());
@@ -226,7 +234,7 @@ Status fp4_linear_workspace(const LinearArgs& args, std::size_t* bytes, const Ex
 Status fp4_linear(const LinearArgs& args, const ExecDesc& exec) noexcept {
   std::size_t needed = 0;
   if (const Status s = fp4_linear_workspace(args, &needed, exec); s != Status::kOk) return s;
-  if (const Status s = validate_weight(args.weight); s != Status::kOk) return s;
+  if (const Status s = validate_memory(args.weight); s != Status::kOk) return s;
   if (args.activations == ActivationForm::kFp4 && args.x_global_scale != 0.0f &&
       args.weight.format == BlockFormat::kNvfp4) {
     if (const Status s = validate_global("x_global_scale", args.weight.format, args.x_global_scale); s != Status::kOk) return s;

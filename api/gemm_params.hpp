@@ -9,6 +9,9 @@
 
 namespace fp4pa::api {
 
+/// @errors kUnsupportedFormat, kInvalidSize, kNullPointer, kMisalignedPointer, kInvalidGlobalScale
+[[nodiscard]] Status validate_weight(const Fp4Weight& weight) noexcept;
+
 /// Everything but X, the stages and the tiles.
 [[nodiscard]] inline core::GemmParams gemm_params(const LinearArgs& a) noexcept {
   const Fp4Weight& weight = a.weight;

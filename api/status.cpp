@@ -41,6 +41,7 @@ const char* status_name(Status status) noexcept {
     case Status::kPlanMismatch: return "kPlanMismatch";
     case Status::kDeviceError: return "kDeviceError";
     case Status::kInternal: return "kInternal";
+    case Status::kFileError: return "kFileError";
   }
   return "kUnknownStatus";
 }

@@ -11,10 +11,9 @@ endif()
 
 set(missing)
 find_package(CLI11 CONFIG QUIET)
-find_package(nlohmann_json CONFIG QUIET)
 find_package(fmt CONFIG QUIET)
 # Bare headers serve as well, below include/ of CMAKE_PREFIX_PATH: a machine that is lent for a measurement has no packages.
-foreach(pair "CLI11::CLI11|CLI/CLI.hpp" "nlohmann_json::nlohmann_json|nlohmann/json.hpp" "fmt::fmt|fmt/format.h")
+foreach(pair "CLI11::CLI11|CLI/CLI.hpp" "fmt::fmt|fmt/format.h")
   string(REPLACE "|" ";" pair "${pair}")
   list(GET pair 0 target)
   list(GET pair 1 header)
@@ -70,15 +69,11 @@ add_library(fp4pa_tool_parts STATIC
   tools/fp4pa/info.cpp
   tools/fp4pa/info_kernels.cpp
   tools/fp4pa/json_output.cpp
-  tools/fp4pa/mapped_file.cpp
   tools/fp4pa/paged_cache.cpp
   tools/fp4pa/quantize.cpp
-  tools/fp4pa/safetensors_read.cpp
-  tools/fp4pa/safetensors_write.cpp
   tools/fp4pa/sum_words.cpp
   tools/fp4pa/variant.cpp
-  tools/fp4pa/bench_dense.cpp
-  tools/fp4pa/weight_file.cpp)
+  tools/fp4pa/bench_dense.cpp)
 target_link_libraries(fp4pa_tool_parts
   PUBLIC fp4pa_core fp4pa_static fp4pa_reference CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt
   PRIVATE fp4pa_flags OpenMP::OpenMP_CXX)
@@ -108,7 +103,7 @@ endif()
 # These files hold CLI11 and JSON templates that run once per start: 13.4 s each at -O3 and 8.6 s at -O1 (g++ 12), and it is
 # them that a first `./run attend` waits for. The files that compute keep the build type's level.
 set(once_per_start main info info_kernels attend quantize bench bench_append bench_bandwidth bench_compare bench_decode bench_quantize
-    bench_report bench_suite json_output safetensors_read safetensors_write bench_dense bench_gemm weight_file)
+    bench_report bench_suite json_output bench_dense bench_gemm)
 list(TRANSFORM once_per_start PREPEND "${PROJECT_SOURCE_DIR}/tools/fp4pa/")
 list(TRANSFORM once_per_start APPEND ".cpp")
 set_source_files_properties(${once_per_start} PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O1>")

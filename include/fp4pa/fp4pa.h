@@ -48,7 +48,8 @@ enum {
   FP4PA_INVALID_ARGUMENT = 17,    /* a parameter is outside its documented range; also a wrong struct_size */
   FP4PA_PLAN_MISMATCH = 18,       /* run was called with arguments the plan was not made for */
   FP4PA_DEVICE_ERROR = 19,
-  FP4PA_INTERNAL = 20 /* a bug in libfp4pa, or no memory for a plan; the detail says which */
+  FP4PA_INTERNAL = 20,  /* a bug in libfp4pa, or no memory for a plan; the detail says which */
+  FP4PA_FILE_ERROR = 21 /* a file cannot be read or written, or does not hold what was asked for */
 };
 
 /* The C++ spelling, for example "kUnsupportedHeadDim"; "kUnknownStatus" for a value outside the list. Never null. */

@@ -50,6 +50,18 @@ FP4PA_API fp4pa_status fp4pa_fp4_quantize_weight(const fp4pa_quantize_config* co
                                                  int64_t rows, int64_t cols, int64_t batch, void* codes, void* scales,
                                                  float* global_scales, fp4pa_fp4_weight* weight, const fp4pa_exec* exec);
 
+/* Weights in safetensors files, in the host's memory: the library's own form, gpt-oss's and ModelOpt's are read, the first is written
+ * (gemm.hpp has them). A build without a JSON parser answers FP4PA_BACKEND_UNAVAILABLE.
+ * Describes the weight called `name`; pointers become null. Errors: FP4PA_NULL_POINTER, FP4PA_INVALID_ARGUMENT (struct_size),
+ * FP4PA_FILE_ERROR, FP4PA_BACKEND_UNAVAILABLE. */
+FP4PA_API fp4pa_status fp4pa_fp4_find_weight(const char* path, const char* name, fp4pa_fp4_weight* weight);
+/* Reads it into codes, scales and global_scales (NVFP4: [batch] floats; not written for MXFP4), to which *weight then refers. Errors: those,
+ * and FP4PA_MISALIGNED_POINTER. */
+FP4PA_API fp4pa_status fp4pa_fp4_load_weight(const char* path, const char* name, void* codes, void* scales, float* global_scales,
+                                             fp4pa_fp4_weight* weight);
+/* Writes a file of this one weight. Errors: those, and FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_GLOBAL_SCALE. */
+FP4PA_API fp4pa_status fp4pa_fp4_save_weight(const char* path, const char* name, const fp4pa_fp4_weight* weight);
+
 /* out [batch, m, N] = x [batch, m, K] weight^T + bias, dense. A weight with batch 1 serves every x. */
 typedef struct fp4pa_linear_args {
   size_t struct_size;

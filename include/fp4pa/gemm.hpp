@@ -70,6 +70,27 @@ struct Fp4Weight {
                                                    void* scales, float* global_scales, Fp4Weight* weight,
                                                    const ExecDesc& exec = {}) noexcept;
 
+// --- Weights in safetensors files, in the host's memory. Three forms are read, the first is written:
+//   own       NAME.codes U8 [batch, N, row bytes], NAME.scales U8 [batch, bytes], NAME.global_scales F32 [batch] (NVFP4), and
+//             the metadata "fp4pa.weight.NAME", a JSON object with format, scale_layout, rows, cols and batch
+//   gpt-oss   NAME_blocks U8 [(experts,) N, groups, 16] and NAME_scales U8 [(experts,) N, groups]: MXFP4
+//   ModelOpt  NAME.weight U8 [N, K/2], NAME.weight_scale F8_E4M3 [N, K/16] and NAME.weight_scale_2 F32 []: NVFP4
+// A build without a JSON parser answers kBackendUnavailable.
+
+/// Describes the weight called `name`: format, layout of the scales, sizes. Its pointers are null.
+/// @errors kNullPointer, kFileError, kBackendUnavailable
+[[nodiscard]] FP4PA_API Status fp4_find_weight(const char* path, const char* name, Fp4Weight* weight) noexcept;
+/// Reads it, and describes the result.
+/// @param codes, scales  fp4_weight_code_bytes and fp4_weight_scale_bytes of what fp4_find_weight described
+/// @param global_scales  NVFP4: [batch] floats; not written and may be null for MXFP4
+/// @param weight         filled in; it refers to codes, scales and global_scales
+/// @errors kNullPointer, kMisalignedPointer, kFileError, kBackendUnavailable
+[[nodiscard]] FP4PA_API Status fp4_load_weight(const char* path, const char* name, void* codes, void* scales, float* global_scales,
+                                               Fp4Weight* weight) noexcept;
+/// Writes a file of this one weight, through a temporary name beside it.
+/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedFormat, kInvalidGlobalScale, kFileError, kBackendUnavailable
+[[nodiscard]] FP4PA_API Status fp4_save_weight(const char* path, const char* name, const Fp4Weight& weight) noexcept;
+
 /// out [batch, m, N] = x [batch, m, K] weight^T + bias, all dense. A weight with batch 1 serves every x.
 struct LinearArgs {
   Fp4Weight weight;

@@ -33,6 +33,7 @@ enum class Status : std::int32_t {
   kPlanMismatch = 18,        ///< run was called with arguments the plan was not made for
   kDeviceError = 19,         ///< the device's runtime reported an error; the detail has its text
   kInternal = 20,            ///< a bug in libfp4pa; the detail says where
+  kFileError = 21,           ///< a file cannot be read or written, or does not hold what was asked for
 };
 
 /// Stable identifier, for example "kUnsupportedHeadDim"; "kUnknownStatus" for a value outside the enum.

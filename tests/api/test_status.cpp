@@ -16,7 +16,8 @@ TEST_CASE("every status has its own name, spelled as in the source") {
       "kInvalidHeads",       "kUnsupportedFormat", "kInvalidStrides",    "kInvalidGlobalScale", "kLengthExceedsTable",
       "kBlockIdOutOfRange",  "kSlotOutOfRange",    "kIncompleteGroup",   "kInvalidIndptr",      "kWorkspaceTooSmall",
       "kUnknownBackend",     "kBackendUnavailable", "kInvalidArgument",  "kPlanMismatch",       "kDeviceError",
-      "kInternal"};
+      "kInternal",
+      "kFileError"};
   for (int i = 0; i < static_cast<int>(std::size(expected)); ++i) {
     CHECK(std::string(fp4pa::status_name(static_cast<Status>(i))) == expected[i]);
   }

@@ -1,13 +1,13 @@
 // libFuzzer target: the safetensors reader on arbitrary bytes. It may refuse, by its own exception, and nothing else;
 // what it accepts must keep the promises of the header: ranges inside the buffer that tile it.
-#include "tools/fp4pa/safetensors.hpp"
+#include "weights/safetensors.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  namespace st = fp4pa::tool::safetensors;
+  namespace st = fp4pa::safetensors;
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(data), size);
   st::Contents contents;
   try {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/fp4pa/safetensors.hpp"
+#include "weights/safetensors.hpp"
 
 namespace test {
 
@@ -36,7 +36,7 @@ struct Sample {
 
 inline void write_sample(const std::string& path, const Sample& s,
                          const std::map<std::string, std::string>& metadata = {}) {
-  using fp4pa::tool::safetensors::write;
+  using fp4pa::safetensors::write;
   write(path,
         {{"q", "F32", {s.q_heads, s.queries, s.head_dim}, std::as_bytes(std::span(s.q))},
          {"k", "F32", {s.kv_heads, s.tokens, s.head_dim}, std::as_bytes(std::span(s.k))},

@@ -13,7 +13,7 @@
 
 namespace {
 
-namespace st = fp4pa::tool::safetensors;
+namespace st = fp4pa::safetensors;
 using test::run_tool;
 
 std::vector<float> floats(const st::TensorView& view) {

@@ -88,7 +88,7 @@ TEST_CASE("cli: bad files end with 3") {
   }
   check_fails("attend " + scratch.file("t"), 3, "truncated");
   const std::vector<std::uint8_t> codes(6);
-  fp4pa::tool::safetensors::write(scratch.file("u8"), {{"q", "U8", {1, 2, 3}, std::as_bytes(std::span(codes))}}, {});
+  fp4pa::safetensors::write(scratch.file("u8"), {{"q", "U8", {1, 2, 3}, std::as_bytes(std::span(codes))}}, {});
   check_fails("attend " + scratch.file("u8"), 3, "dtype U8; allowed here: F32, F16, BF16");
   test::write_sample(scratch.file("scale"), sample, {{"softmax_scale", "-1"}});
   check_fails("attend " + scratch.file("scale"), 3, "softmax_scale '-1'");

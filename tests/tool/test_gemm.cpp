@@ -1,15 +1,19 @@
 // Weights in files, the command `gemm` and its benchmark.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "fp4pa/fp4pa.h"
 #include "tests/tool/run_tool.hpp"
 #include "tests/tool/scratch.hpp"
-#include "tools/fp4pa/weight_file.hpp"
+#include "weights/host_weight.hpp"
 
 using namespace fp4pa;
-using namespace fp4pa::tool;
+using namespace fp4pa::weights;
 
 namespace {
 
@@ -41,6 +45,80 @@ std::string refusal(const std::string& path, const std::string& name) {
 }
 
 }  // namespace
+
+TEST_CASE("weight file: what was quantised and saved comes back, from C++ and from C") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("w.safetensors");
+  constexpr std::int64_t kRows = 33, kCols = 50, kBatch = 2;
+  std::vector<float> w(kRows * kCols * kBatch);
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(static_cast<int>(i * 37 % 101) - 50) / 16.0f;
+  for (const BlockFormat format : {BlockFormat::kMxfp4, BlockFormat::kNvfp4}) {
+    CAPTURE(static_cast<int>(format));
+    const bool nvfp4 = format == BlockFormat::kNvfp4;
+    QuantizeConfig config;
+    config.format = format;
+    config.scale_layout = ScaleLayout::kBlocked;
+    const std::size_t code_bytes = fp4_weight_code_bytes(format, kRows, kCols, kBatch);
+    const std::size_t scale_bytes = fp4_weight_scale_bytes(format, ScaleLayout::kBlocked, kRows, kCols, kBatch);
+    std::vector<std::byte> codes(code_bytes), scales(scale_bytes), codes2(code_bytes), scales2(scale_bytes);
+    float globals[kBatch] = {}, globals2[kBatch] = {};
+    Fp4Weight weight;
+    REQUIRE(fp4_quantize_weight(config, w.data(), DType::kF32, kRows, kCols, kBatch, codes.data(), scales.data(), nvfp4 ? globals : nullptr,
+                                &weight) == Status::kOk);
+    REQUIRE(fp4_save_weight(path.c_str(), "layer.0", weight) == Status::kOk);
+
+    Fp4Weight found;
+    REQUIRE(fp4_find_weight(path.c_str(), "layer.0", &found) == Status::kOk);
+    CHECK(found.format == format);
+    CHECK(found.scale_layout == ScaleLayout::kBlocked);
+    CHECK(found.rows == kRows);
+    CHECK(found.cols == kCols);
+    CHECK(found.batch == kBatch);
+    CHECK(found.codes == nullptr);
+    Fp4Weight loaded;
+    REQUIRE(fp4_load_weight(path.c_str(), "layer.0", codes2.data(), scales2.data(), nvfp4 ? globals2 : nullptr, &loaded) == Status::kOk);
+    CHECK(codes2 == codes);
+    CHECK(scales2 == scales);
+    CHECK(std::memcmp(globals, globals2, sizeof globals) == 0);
+    CHECK(loaded.codes == codes2.data());
+    CHECK(loaded.global_scale_ptr == (nvfp4 ? globals2 : nullptr));
+
+    const std::string again = scratch.file("again.safetensors");
+    fp4pa_fp4_weight c;
+    fp4pa_fp4_weight_init(&c);
+    std::fill(codes2.begin(), codes2.end(), std::byte{0});
+    REQUIRE(fp4pa_fp4_find_weight(path.c_str(), "layer.0", &c) == FP4PA_OK);
+    CHECK(c.rows == kRows);
+    REQUIRE(fp4pa_fp4_load_weight(path.c_str(), "layer.0", codes2.data(), scales2.data(), globals2, &c) == FP4PA_OK);
+    CHECK(codes2 == codes);
+    REQUIRE(fp4pa_fp4_save_weight(again.c_str(), "layer.0", &c) == FP4PA_OK);
+    std::ifstream first(path, std::ios::binary), second(again, std::ios::binary);
+    CHECK(std::string(std::istreambuf_iterator<char>(first), {}) == std::string(std::istreambuf_iterator<char>(second), {}));
+  }
+}
+
+TEST_CASE("weight file: what the calls refuse") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("w.safetensors");
+  Fp4Weight weight;
+  const auto refused = [](Status status, Status expected, const char* words) {
+    CHECK(status == expected);
+    INFO(std::string(last_error_detail()));
+    CHECK(std::strstr(last_error_detail(), words) != nullptr);
+  };
+  refused(fp4_find_weight(nullptr, "w", &weight), Status::kNullPointer, "path is null");
+  refused(fp4_find_weight(path.c_str(), "w", &weight), Status::kFileError, path.c_str());
+  const HostWeight w = some_weight(BlockFormat::kNvfp4, ScaleLayout::kLinear, 1);
+  REQUIRE(fp4_save_weight(path.c_str(), "w", w.view()) == Status::kOk);
+  refused(fp4_find_weight(path.c_str(), "v", &weight), Status::kFileError, "no FP4 weight 'v'");
+  std::vector<std::byte> codes(w.codes.size() + 16), scales(w.scales.size());
+  refused(fp4_load_weight(path.c_str(), "w", codes.data() + 1, scales.data(), nullptr, &weight), Status::kMisalignedPointer, "codes");
+  refused(fp4_load_weight(path.c_str(), "w", codes.data(), scales.data(), nullptr, &weight), Status::kNullPointer, "global_scales");
+  Fp4Weight bad = w.view();
+  bad.rows = 0;
+  refused(fp4_save_weight(path.c_str(), "w", bad), Status::kInvalidSize, "rows is 0");
+  refused(fp4_save_weight(scratch.file("no/such/folder").c_str(), "w", w.view()), Status::kFileError, "cannot write");
+}
 
 TEST_CASE("weight file: a round trip keeps every byte") {
   const test::Scratch scratch;

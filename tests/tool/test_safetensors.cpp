@@ -6,11 +6,11 @@
 
 #include "tests/tool/run_tool.hpp"
 #include "tests/tool/scratch.hpp"
-#include "tools/fp4pa/safetensors.hpp"
+#include "weights/safetensors.hpp"
 
 namespace {
 
-namespace st = fp4pa::tool::safetensors;
+namespace st = fp4pa::safetensors;
 
 /// A file's bytes from its header text, its data, and the header length it claims (the true one by default).
 std::vector<std::byte> file_of(const std::string& header, std::size_t data_bytes,

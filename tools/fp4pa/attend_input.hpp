@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fp4pa/types.hpp"
-#include "tools/fp4pa/safetensors.hpp"
+#include "weights/safetensors.hpp"
 
 namespace fp4pa::tool {
 

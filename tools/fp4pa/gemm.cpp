@@ -15,10 +15,14 @@
 #include "tools/fp4pa/device.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
-#include "tools/fp4pa/weight_file.hpp"
+#include "weights/host_weight.hpp"
 
 namespace fp4pa::tool {
 namespace {
+
+using weights::HostWeight;
+using weights::load_weight;
+using weights::save_weight;
 
 constexpr ActivationForm kAllForms[] = {ActivationForm::k16Bit, ActivationForm::kFp4};
 constexpr double kMostProducts = 4e9;  // of the double reference, a few seconds

@@ -7,7 +7,7 @@
 #include "fp4pa/backends.hpp"
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
-#include "tools/fp4pa/safetensors.hpp"
+#include "weights/safetensors.hpp"
 
 namespace {
 
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   } catch (const fp4pa::tool::Failure& e) {
     std::fflush(stdout);
     return fail(e.code(), e.what());
-  } catch (const fp4pa::tool::safetensors::Error& e) {
+  } catch (const fp4pa::safetensors::Error& e) {
     return fail(Exit::kInputFile, e.what());
   } catch (const std::bad_alloc&) {
     return fail(Exit::kInternal, "out of memory");

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-namespace fp4pa::tool {
+namespace fp4pa::safetensors {
 
 class MappedFile {
  public:
@@ -24,4 +24,4 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace fp4pa::tool
+}  // namespace fp4pa::safetensors

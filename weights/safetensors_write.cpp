@@ -4,9 +4,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tools/fp4pa/safetensors.hpp"
+#include "weights/safetensors.hpp"
 
-namespace fp4pa::tool::safetensors {
+namespace fp4pa::safetensors {
 namespace {
 
 std::string header_of(const std::vector<TensorToWrite>& tensors, const std::map<std::string, std::string>& metadata) {
@@ -62,4 +62,4 @@ void write(const std::filesystem::path& path, const std::vector<TensorToWrite>& 
   }
 }
 
-}  // namespace fp4pa::tool::safetensors
+}  // namespace fp4pa::safetensors

@@ -1,5 +1,5 @@
 // See mapped_file.hpp. An empty file is an empty span: mmap refuses a length of zero.
-#include "tools/fp4pa/mapped_file.hpp"
+#include "weights/mapped_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <system_error>
 
-namespace fp4pa::tool {
+namespace fp4pa::safetensors {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -34,4 +34,4 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-}  // namespace fp4pa::tool
+}  // namespace fp4pa::safetensors

@@ -8,9 +8,9 @@
 #include <system_error>
 #include <tuple>
 
-#include "tools/fp4pa/safetensors.hpp"
+#include "weights/safetensors.hpp"
 
-namespace fp4pa::tool::safetensors {
+namespace fp4pa::safetensors {
 namespace {
 
 using nlohmann::json;
@@ -243,4 +243,4 @@ const TensorView& File::at(const std::string& name) const {
   throw Error(path_.string() + ": no tensor " + shown(name) + "; it holds " + (existing.empty() ? "none" : existing));
 }
 
-}  // namespace fp4pa::tool::safetensors
+}  // namespace fp4pa::safetensors

@@ -1,9 +1,4 @@
-// FP4 weights in safetensors files: the library's own, and those of checkpoints, which are taken as they are.
-//
-//   own       NAME.codes U8 [batch, N, row bytes], NAME.scales U8 [batch, bytes], NAME.global_scales F32 [batch] (NVFP4), and
-//             the metadata "fp4pa.weight.NAME", a JSON object with format, scale_layout, rows, cols and batch
-//   gpt-oss   NAME_blocks U8 [(experts,) N, groups, 16] and NAME_scales U8 [(experts,) N, groups]: MXFP4
-//   ModelOpt  NAME.weight U8 [N, K/2], NAME.weight_scale F8_E4M3 [N, K/16] and NAME.weight_scale_2 F32 []: NVFP4
+// FP4 weights in safetensors files: the library's own form, and those of checkpoints, which are taken as they are (fp4pa/gemm.hpp has them).
 #pragma once
 
 #include <cstddef>
@@ -12,9 +7,9 @@
 #include <vector>
 
 #include "fp4pa/gemm.hpp"
-#include "tools/fp4pa/safetensors.hpp"
+#include "weights/safetensors.hpp"
 
-namespace fp4pa::tool {
+namespace fp4pa::weights {
 
 /// A weight in the host's memory.
 struct HostWeight {
@@ -38,4 +33,4 @@ void save_weight(const std::filesystem::path& path, const std::string& name, con
 /// Throws safetensors::Error naming what is missing, or what does not fit.
 [[nodiscard]] HostWeight load_weight(const safetensors::File& file, const std::string& name);
 
-}  // namespace fp4pa::tool
+}  // namespace fp4pa::weights

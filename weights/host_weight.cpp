@@ -1,13 +1,11 @@
-#include "tools/fp4pa/weight_file.hpp"
+#include "weights/host_weight.hpp"
 
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "tools/fp4pa/names.hpp"
-
-namespace fp4pa::tool {
+namespace fp4pa::weights {
 namespace {
 
 using nlohmann::json;
@@ -79,7 +77,8 @@ HostWeight load_own(const File& file, const std::string& name, const std::string
   constexpr BlockFormat kFormats[] = {BlockFormat::kMxfp4, BlockFormat::kNvfp4};
   HostWeight w;
   w.shape.format = choice<BlockFormat>(file, d, "format", kFormats);
-  w.shape.scale_layout = choice<ScaleLayout>(file, d, "scale_layout", kAllScaleLayouts);
+  constexpr ScaleLayout kLayouts[] = {ScaleLayout::kLinear, ScaleLayout::kBlocked};
+  w.shape.scale_layout = choice<ScaleLayout>(file, d, "scale_layout", kLayouts);
   w.shape.rows = integer(file, d, "rows");
   w.shape.cols = integer(file, d, "cols");
   w.shape.batch = integer(file, d, "batch");
@@ -152,4 +151,4 @@ HostWeight load_weight(const File& file, const std::string& name) {
               ".weight); it holds " + (existing.empty() ? "none" : existing));
 }
 
-}  // namespace fp4pa::tool
+}  // namespace fp4pa::weights

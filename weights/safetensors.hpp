@@ -17,9 +17,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/fp4pa/mapped_file.hpp"
+#include "weights/mapped_file.hpp"
 
-namespace fp4pa::tool::safetensors {
+namespace fp4pa::safetensors {
 
 /// The format's own limit on the header.
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
@@ -82,4 +82,4 @@ struct TensorToWrite {
 void write(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
            const std::map<std::string, std::string>& metadata);
 
-}  // namespace fp4pa::tool::safetensors
+}  // namespace fp4pa::safetensors
