@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """cuBLAS in bf16 and f16, through PyTorch, on the shapes of perf/gpu_gemm.cpp and timed the same way.
 
-    perf/gemm_peers.py [--shapes MxNxK,...] [--runs 20] [--json FILE]
+    perf/gemm_peers.py [--shapes MxNxK,...] [--dtypes bf16,f16] [--runs 20] [--json FILE]
 
 Calls walk over copies of the weight that together are several times the second-level cache; a round over the copies is one
 CUDA graph, and the time of a call is the median round divided by its calls.
@@ -43,7 +43,7 @@ def seconds_per_call(torch, m, n, k, dtype, runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shapes", default=SHAPES)
-    parser.add_argument("--dtypes", default="bf16")
+    parser.add_argument("--dtypes", default="bf16,f16")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--json")
     args = parser.parse_args()
