@@ -46,7 +46,8 @@ TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   const std::string file = scratch.file("s.safetensors");
   test::write_sample(file, test::make_sample());
   check_fails("", 2, "subcommand");
-  check_fails("fly", 2, "subcommand");
+  check_fails("fly", 2, "unknown command 'fly'; allowed: info, attend, quantize, gemm, bench");
+  check_fails("bench fly", 2, "unknown command 'fly'; allowed: decode, prefill, graph");
   check_fails("attend", 2, "file");
   check_fails("attend " + file + " --format mxfp5", 2, "unknown KV format 'mxfp5'; allowed: mxfp4, nvfp4");
   check_fails("attend " + file + " --format mxfp4 --scale-mode up", 2, "allowed: floor, ceil, rceil, even");
@@ -68,6 +69,27 @@ TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   check_fails("bench mxfp8 --decode never", 2, "unknown decoding 'never'; allowed: auto, per_tile, once");
   check_fails("bench decode --page-size 16,x", 2, "'x' is not a positive integer");
   check_fails("bench quantize --shape 4by4", 2, "'4by4' is not ROWSxCOLS");
+}
+
+TEST_CASE("cli: a number out of its range is named beside the range") {
+  check_fails("gemm --m 0", 2, "--m: 0; allowed: 1 or more");
+  check_fails("gemm --m 99999999999999999999", 2, "--m: 99999999999999999999; allowed: 1 to 9223372036854775807");
+  check_fails("gemm --m two", 2, "--m: two; allowed: 1 or more");
+  check_fails("attend file --threads -1", 2, "--threads: -1; allowed: 0 to 4096");
+  check_fails("attend file --seed 0", 2, "--seed: 0; allowed: 1 or more");
+  check_fails("attend file --page-size 2000", 2, "--page-size: 2000; allowed: 1 to 1024");
+  check_fails("bench decode --repeats 0", 2, "--repeats: 0; allowed: 1 or more");
+  check_fails("bench decode --tokens 0", 2, "--tokens: 0; allowed: 1 or more");
+  check_fails("bench dense --length -1", 2, "--length: -1; allowed: 1 or more");
+}
+
+TEST_CASE("cli: more threads than the library takes are refused, and no crash") {
+  for (const char* command : {"bench decode", "bench bandwidth", "bench gemm --shape 4x64x64", "bench --suite smoke"}) {
+    check_fails(std::string(command) + " --threads 100000", 2, "--threads: 100000; allowed: 1 to 4096");
+  }
+  for (const char* command : {"attend file", "quantize file --tensor k --out o", "gemm"}) {
+    check_fails(std::string(command) + " --threads 100000", 2, "--threads: 100000; allowed: 0 to 4096");
+  }
 }
 
 TEST_CASE("cli: bad files end with 3") {

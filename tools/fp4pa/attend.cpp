@@ -9,6 +9,7 @@
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/options.hpp"
 #include "tools/fp4pa/progress.hpp"
 #include "tools/fp4pa/table.hpp"
 
@@ -190,16 +191,16 @@ void add_cache_options(CLI::App& command, AttendOptions& o) {
   command.add_option("--scale-mode", o.scale_mode, "floor, ceil, rceil or even (MXFP4, E8M0 per token)");
   command.add_flag("--four-over-six", o.four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
   command.add_option("--window", o.window, "Keep this many of the newest tokens in bf16 (16 to 256; 0 = none)");
-  command.add_option("--page-size", o.settings.page_size, "Tokens of a page")->check(CLI::Range(1, 1024));
+  command.add_option("--page-size", o.settings.page_size, "Tokens of a page")->check(integer_from(1, 1024));
   command.add_option("--page-order", o.page_order, "hnd, nhd or interleaved");
   command.add_flag("--shuffle-pages", o.shuffle, "Scatter the pages over the pool");
-  command.add_option("--seed", o.seed, "Seed of the shuffle")->check(CLI::PositiveNumber);
+  command.add_option("--seed", o.seed, "Seed of the shuffle")->check(integer_from<std::uint64_t>(1));
 }
 
 void add_call_options(CLI::App& command, AttendOptions& o) {
   AttendSettings& s = o.settings;
-  command.add_option("--batch", s.batch, "Repeat the sequence this often")->check(CLI::Range(1, 4096));
-  command.add_option("--q-len", s.q_len, "Use only the last queries of the file")->check(CLI::PositiveNumber);
+  command.add_option("--batch", s.batch, "Repeat the sequence this often")->check(integer_from(1, 4096));
+  command.add_option("--q-len", s.q_len, "Use only the last queries of the file")->check(integer_from(1));
   command.add_option("--sm-scale", s.sm_scale, "Softmax scale; default: the file's, or 1/sqrt(head_dim)");
   auto* causal =
       command.add_flag("--causal", o.causal, "Causal, aligned to the end (default: what the file says, or on)");
@@ -208,9 +209,9 @@ void add_call_options(CLI::App& command, AttendOptions& o) {
   command.add_option("--softcap", s.softcap, "Logits become softcap * tanh(logit / softcap)");
   command.add_option("--o-dtype", o.o_dtype, "Output: f32, f16 or bf16");
   command.add_option("--backend", s.backend, "Back end by name; see `fp4pa info`");
-  command.add_option("--threads", s.threads, "CPU threads; 0 = OpenMP's choice")->check(CLI::NonNegativeNumber);
+  command.add_option("--threads", s.threads, "CPU threads; 0 = OpenMP's choice")->check(thread_count());
   command.add_option("--splits", s.split_tokens, "Force KV splits of this many tokens (a multiple of 64)");
-  command.add_option("--repeats", s.repeats, "Timed runs")->check(CLI::PositiveNumber);
+  command.add_option("--repeats", s.repeats, "Timed runs")->check(integer_from(1));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/options.hpp"
 
 namespace fp4pa::tool {
 namespace {
@@ -73,7 +74,7 @@ Spread measure(Device& device, const BenchOptions& options, const std::function<
 
 void run_bench(const BenchOptions& options, const std::function<BenchPlan(const std::vector<int>& threads)>& plan,
                const std::string& suite) {
-  std::vector<int> threads = split_integers(options.threads, "--threads");
+  std::vector<int> threads = split_integers(options.threads, "--threads", 1, kMostThreads);
   const auto device = make_device(options.backend);
   if (!device->has_threads()) threads = {1};
   BenchPlan todo = plan(threads);
@@ -105,10 +106,8 @@ void run_bench(const BenchOptions& options, const std::function<BenchPlan(const 
 void add_bench_options(CLI::App& command, BenchOptions& o) {
   command.add_option("--backend,--device", o.backend, "Back end by name; see `fp4pa info`");
   command.add_option("--threads", o.threads, "CPU threads, a list: 1,2; GPUs have none to choose")->capture_default_str();
-  command.add_option("--repeats", o.repeats, "Timed runs of each configuration")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--warmup", o.warmup, "Runs before them")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command.add_option("--repeats", o.repeats, "Timed runs of each configuration")->check(integer_from(1))->capture_default_str();
+  command.add_option("--warmup", o.warmup, "Runs before them")->check(integer_from(0))->capture_default_str();
   command.add_flag("--warm-caches", o.warm_caches, "Do not displace the caches between runs");
   command.add_option("--json", o.json, "Write the results to this file; - prints them instead of the table");
   command.add_option("--csv", o.csv, "Write the results to this file");

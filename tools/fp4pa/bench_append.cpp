@@ -9,6 +9,7 @@
 #include "tools/fp4pa/bench.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/options.hpp"
 #include "tools/fp4pa/paged_cache.hpp"
 
 namespace fp4pa::tool {
@@ -110,7 +111,7 @@ class BenchAppend final : public Benchmark {
  public:
   void add_options(CLI::App& c) override {
     c.add_option("--tokens", axes_.tokens, "Tokens of a call, a list: 1K,64K")->capture_default_str();
-    c.add_option("--kv-heads", axes_.kv_heads, "KV heads")->check(CLI::PositiveNumber)->capture_default_str();
+    c.add_option("--kv-heads", axes_.kv_heads, "KV heads")->check(integer_from(1))->capture_default_str();
     c.add_option("--head-dim", axes_.head_dim, "Head size")->capture_default_str();
     c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list")->capture_default_str();
     c.add_option("--format", axes_.formats, "KV formats, a list")->capture_default_str();

@@ -7,6 +7,7 @@
 #include "tools/fp4pa/bench_suite.hpp"
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/options.hpp"
 #include "tools/fp4pa/table.hpp"
 
 namespace fp4pa::tool {
@@ -19,7 +20,7 @@ struct BandwidthOptions {
 };
 
 void bandwidth(const BandwidthOptions& o) {
-  std::vector<int> all_threads = split_integers(o.threads, "--threads");
+  std::vector<int> all_threads = split_integers(o.threads, "--threads", 1, kMostThreads);
   const auto device = make_device(o.backend);
   if (!device->has_threads()) all_threads = {1};
   nlohmann::ordered_json document{{"device", device->name()}, {"read_bandwidth", nlohmann::ordered_json::array()}};
@@ -46,7 +47,7 @@ void add_bench_bandwidth(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("bandwidth", "Measured read bandwidth of the device's memory");
   command->add_option("--backend,--device", o->backend, "Back end by name; see `fp4pa info`");
   command->add_option("--threads", o->threads, "CPU threads, a list")->capture_default_str();
-  command->add_option("--repeats", o->repeats, "Runs")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--repeats", o->repeats, "Runs")->check(integer_from(1))->capture_default_str();
   command->add_flag("--json", o->json, "Print JSON");
   command->callback([o, &bench] {
     refuse_suite_options(bench);

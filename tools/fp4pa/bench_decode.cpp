@@ -10,6 +10,7 @@
 #include "tools/fp4pa/decode_case.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/options.hpp"
 
 namespace fp4pa::tool {
 namespace {
@@ -154,8 +155,8 @@ class BenchDecode : public Benchmark {
 
   void add_options(CLI::App& c) override {
     c.add_option("--batch", axes_.batches, "Sequences, a list")->capture_default_str();
-    c.add_option("--heads", axes_.heads, "Query heads")->check(CLI::PositiveNumber)->capture_default_str();
-    c.add_option("--kv-heads", axes_.kv_heads, "KV heads")->check(CLI::PositiveNumber)->capture_default_str();
+    c.add_option("--heads", axes_.heads, "Query heads")->check(integer_from(1))->capture_default_str();
+    c.add_option("--kv-heads", axes_.kv_heads, "KV heads")->check(integer_from(1))->capture_default_str();
     c.add_option("--head-dim", axes_.head_dims, "Head size, a list")->capture_default_str();
     c.add_option("--tokens,--kv-len", axes_.kv_lens, "Tokens of each sequence, a list: 1K,128K")->capture_default_str();
     c.add_flag("--ragged", axes_.ragged, "Lengths log-uniform from 1 to --tokens");
@@ -215,7 +216,7 @@ class BenchGraph final : public BenchDecode {
   }
   void add_options(CLI::App& c) override {
     BenchDecode::add_options(c);
-    c.add_option("--calls", calls_, "Replays that are timed together")->check(CLI::PositiveNumber)->capture_default_str();
+    c.add_option("--calls", calls_, "Replays that are timed together")->check(integer_from(1))->capture_default_str();
   }
 
  private:

@@ -13,6 +13,7 @@
 #include "tools/fp4pa/bench.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/options.hpp"
 
 namespace fp4pa::tool {
 namespace {
@@ -151,13 +152,13 @@ void mxfp8_once(const DenseOptions& o, const std::string& decode, int threads, B
 }
 
 void add_shape_options(CLI::App& command, DenseOptions& o) {
-  command.add_option("--batch", o.batch, "Sequences")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--heads", o.heads, "Query heads")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--kv-heads", o.kv_heads, "KV heads")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--batch", o.batch, "Sequences")->check(integer_from(1))->capture_default_str();
+  command.add_option("--heads", o.heads, "Query heads")->check(integer_from(1))->capture_default_str();
+  command.add_option("--kv-heads", o.kv_heads, "KV heads")->check(integer_from(1))->capture_default_str();
   command.add_option("--head-dim", o.head_dim, "Head size")->capture_default_str();
-  command.add_option("--length", o.length, "Keys of each sequence")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--length", o.length, "Keys of each sequence")->check(integer_from(1))->capture_default_str();
   command.add_option("--q-len", o.q_len, "Queries of each sequence; as many as keys if not given")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_from(1));
   command.add_flag("--causal", o.causal, "Queries see the keys up to their own position");
 }
 

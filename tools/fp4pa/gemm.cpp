@@ -15,6 +15,7 @@
 #include "tools/fp4pa/device.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/options.hpp"
 #include "weights/host_weight.hpp"
 
 namespace fp4pa::tool {
@@ -155,9 +156,9 @@ void run(GemmOptions o) {
 void add_gemm(CLI::App& app) {
   auto o = std::make_shared<GemmOptions>();
   CLI::App* command = app.add_subcommand("gemm", "Multiply Gaussian matrices with the weight in FP4, and compare");
-  command->add_option("--m", o->m, "Rows of x")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--n", o->n, "Rows of the weight")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--k", o->k, "Columns of both")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--m", o->m, "Rows of x")->check(integer_from<std::int64_t>(1))->capture_default_str();
+  command->add_option("--n", o->n, "Rows of the weight")->check(integer_from<std::int64_t>(1))->capture_default_str();
+  command->add_option("--k", o->k, "Columns of both")->check(integer_from<std::int64_t>(1))->capture_default_str();
   command->add_option("--format", o->format, "mxfp4 or nvfp4")->capture_default_str();
   command->add_option("--activations", o->activations, "a16 (bf16) or a4 (quantised too)")->capture_default_str();
   command->add_option("--scale-layout", o->scale_layout, "linear or blocked")->capture_default_str();
@@ -167,7 +168,7 @@ void add_gemm(CLI::App& app) {
   command->add_option("--weight", o->weight, "The weight's name in --file and --save")->capture_default_str();
   command->add_option("--save", o->save, "Write the quantised weight to this file");
   command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
-  command->add_option("--threads", o->threads, "CPU threads; 0 is OpenMP's choice")->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", o->threads, "CPU threads; 0 is OpenMP's choice")->check(thread_count());
   command->add_option("--seed", o->seed, "Of the random matrices")->capture_default_str();
   command->add_flag("--json", o->json, "Print JSON");
   command->footer(kExitCodeHelp);

@@ -12,6 +12,7 @@
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/info_kernels.hpp"
 #include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/options.hpp"
 #include "tools/fp4pa/table.hpp"
 
 namespace fp4pa::tool {
@@ -94,7 +95,7 @@ void add_info(CLI::App& app) {
   CLI::App* command = app.add_subcommand("info", "The build, its back ends, this machine and the KV formats");
   command->add_flag("--json", options->json, "Print JSON");
   command->add_option("--head-dim", options->head_dim, "Head size that the formats' costs are for")
-      ->check(CLI::Range(32, 256));
+      ->check(integer_from(32, 256));
   command->add_flag("--kernels", options->kernels, "The GPU kernels' machine code instead: registers, spills, inner loops");
   command->callback([options] {
     if (options->kernels) return print_kernels(options->json);

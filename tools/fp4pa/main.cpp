@@ -3,6 +3,9 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "fp4pa/backends.hpp"
 #include "tools/fp4pa/commands.hpp"
@@ -14,6 +17,19 @@ namespace {
 int fail(fp4pa::tool::Exit code, const char* message) {
   std::fprintf(stderr, "fp4pa: %s\n", message);
   return static_cast<int>(code);
+}
+
+/// The words in front of the options must be commands. CLI11 would say neither which word is none nor which there are.
+void refuse_unknown_command(const CLI::App& app, std::span<char*> words) {
+  const std::vector<const CLI::App*> commands = app.get_subcommands({});
+  if (words.empty() || commands.empty() || words.front()[0] == '-') return;
+  std::string allowed;
+  for (const CLI::App* command : commands) {
+    if (command->get_name() == words.front()) return refuse_unknown_command(*command, words.subspan(1));
+    allowed += (allowed.empty() ? "" : ", ") + command->get_name();
+  }
+  throw fp4pa::tool::Failure(fp4pa::tool::Exit::kUsage,
+                             std::string("unknown command '") + words.front() + "'; allowed: " + allowed);
 }
 
 }  // namespace
@@ -31,6 +47,7 @@ int main(int argc, char** argv) {
   fp4pa::tool::add_gemm(app);
   fp4pa::tool::add_bench(app);
   try {
+    refuse_unknown_command(app, std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail(Exit::kInputFile, "cannot write to stdout");
     return 0;

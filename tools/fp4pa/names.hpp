@@ -1,6 +1,7 @@
 // Words of the command line for the library's enumerations, in the spelling of name_of.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,15 +23,23 @@ inline constexpr BlockFormat kAllBlockFormats[] = {BlockFormat::kMxfp4, BlockFor
 inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 inline constexpr ScaleLayout kAllScaleLayouts[] = {ScaleLayout::kLinear, ScaleLayout::kBlocked};
 
+/// "mxfp4, nvfp4": of errors and of help.
+template <class Enum>
+[[nodiscard]] std::string names_of(std::span<const Enum> all) {
+  std::string names;
+  for (const Enum value : all) names += (names.empty() ? "" : ", ") + std::string(name_of(value));
+  return names;
+}
+[[nodiscard]] inline std::string format_names() { return names_of<KvFormat>(kAllFormats); }
+[[nodiscard]] inline std::string dtype_names() { return names_of<DType>(kAllDTypes); }
+
 /// The enumerator of `all` whose name is `text`; otherwise a usage failure that lists the allowed set.
 template <class Enum>
 [[nodiscard]] Enum parse_name(std::string_view text, std::span<const Enum> all, const char* what) {
-  std::string allowed;
   for (const Enum value : all) {
     if (text == name_of(value)) return value;
-    allowed += (allowed.empty() ? "" : ", ") + std::string(name_of(value));
   }
-  throw Failure(Exit::kUsage, std::string("unknown ") + what + " '" + std::string(text) + "'; allowed: " + allowed);
+  throw Failure(Exit::kUsage, std::string("unknown ") + what + " '" + std::string(text) + "'; allowed: " + names_of(all));
 }
 
 [[nodiscard]] inline KvFormat parse_format(std::string_view text) {
@@ -70,8 +79,19 @@ template <class Enum>
   }
 }
 
-/// "16,64" or "1K,128K" (of 1024) as integers from `least` on.
-[[nodiscard]] inline std::vector<int> split_integers(const std::string& text, const char* option, int least = 1) {
+/// "1 or more", or "1 to 4096". What is too large for the type is told where the type ends.
+template <class Int>
+[[nodiscard]] std::string range_text(Int least, Int most, bool with_end = false) {
+  const bool open = most == std::numeric_limits<Int>::max() && !with_end;
+  return std::to_string(least) + (open ? " or more" : " to " + std::to_string(most));
+}
+
+/// Of the library's calls; more would end in the runtime of OpenMP, without a message.
+inline constexpr int kMostThreads = 4096;
+
+/// "16,64" or "1K,128K" (of 1024) as integers from `least` to `most`.
+[[nodiscard]] inline std::vector<int> split_integers(const std::string& text, const char* option, int least = 1,
+                                                     int most = std::numeric_limits<int>::max()) {
   std::vector<int> values;
   for (const std::string& piece : split_list(text, option)) {
     std::size_t used = 0;
@@ -81,14 +101,17 @@ template <class Enum>
     } catch (const std::exception&) {
       used = 0;
     }
-    if (used != 0 && used + 1 == piece.size() && piece.back() == 'K' && value <= (1 << 20)) {
+    if (used != 0 && used + 1 == piece.size() && piece.back() == 'K' && value >= 0 && value <= (1 << 20)) {
       value *= 1024;
       ++used;
     }
-    if (used == 0 || used != piece.size() || value < least || value > 0x7fffffff) {
+    if (used == 0 || used != piece.size()) {
       throw Failure(Exit::kUsage, std::string(option) + ": '" + piece + "' is not a " +
                                       (least == 1 ? "positive integer" : "integer from " + std::to_string(least) + " on") +
                                       " (a K behind it is 1024)");
+    }
+    if (value < least || value > most) {
+      throw Failure(Exit::kUsage, std::string(option) + ": " + piece + "; allowed: " + range_text(least, most, value > most));
     }
     values.push_back(static_cast<int>(value));
   }

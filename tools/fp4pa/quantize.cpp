@@ -16,6 +16,7 @@
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
+#include "tools/fp4pa/options.hpp"
 
 namespace fp4pa::tool {
 namespace {
@@ -197,7 +198,7 @@ void add_quantize(CLI::App& app) {
   command->add_flag("--dequantize", o->dequantize, "The other way: read NAME.codes and NAME.scales, write NAME");
   command->add_option("--dtype", o->dtype, "With --dequantize: f32, f16 or bf16");
   command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
-  command->add_option("--threads", o->threads, "CPU threads; 0 = OpenMP's choice")->check(CLI::NonNegativeNumber);
+  command->add_option("--threads", o->threads, "CPU threads; 0 = OpenMP's choice")->check(thread_count());
   command->add_flag("--json", o->json, "Print JSON");
   command->footer(kExitCodeHelp);
   command->callback([o] { o->dequantize ? dequantize_tensor(*o) : quantize_tensor(*o); });
