@@ -127,6 +127,41 @@ TEST_CASE("bench: a step that fails is noted, the others are measured, and the e
   CHECK(document.at("skipped").at(0).at("what").get<std::string>().find("rotation 128") != std::string::npos);
 }
 
+TEST_CASE("bench: sizes that no call takes are refused before there is memory for them") {
+  const auto fails = [](const std::string& arguments, int code, const std::string& words) {
+    const test::ToolRun run = run_tool("bench " + arguments + " --warmup 0 --repeats 1 --warm-caches");
+    INFO(arguments << "\n" << run.err);
+    CHECK(run.exit_code == code);
+    CHECK(run.err.find(words) != std::string::npos);
+  };
+  fails("append --head-dim -1", 2, "head_dim is -1; allowed: multiples of 32 from 32 to 256");
+  fails("append --head-dim 1000000", 2, "head_dim is 1000000; allowed: multiples of 32 from 32 to 256");
+  fails("decode --head-dim 2147483647", 2, "head_dim is 2147483647; allowed: multiples of 32 from 32 to 256");
+  fails("decode --page-size 2147483647", 2, "page_size is 2147483647; allowed: 1 to 1024 tokens");
+  fails("decode --heads 2147483647 --kv-heads 1", 2, "num_q_heads 2147483647");
+  fails("decode --batch 2147483647", 2, "--batch: 2147483647; allowed: 1 to 1048576");
+  fails("decode --tokens 2147483647", 2, "--tokens: 2147483647; allowed: 1 to 1073741824");
+  fails("prefill --batch 4096 --tokens 1024K", 2, "--batch 4096 of 1048576 tokens each: 4294967296 rows; allowed: up to 2147483647");
+  fails("dense --batch 2147483647 --length 64", 2, "137438953408 rows; allowed: up to 2147483647");
+  fails("mxfp8 --batch 2147483647 --length 1 --q-len 64", 2, "137438953408 rows; allowed: up to 2147483647");
+}
+
+TEST_CASE("bench: where memory ends, the row and the bytes are named") {
+  const test::Scratch scratch;
+  const auto fails = [&](const std::string& arguments, const std::string& row, const std::string& bytes) {
+    const test::ToolRun run = run_tool("bench " + arguments + " --warmup 0 --repeats 1 --warm-caches --json " + scratch.file("j"));
+    INFO(arguments << "\n" << run.err);
+    CHECK(run.exit_code == 6);
+    CHECK(run.err.find("fp4pa: " + row) == 0);
+    CHECK(run.err.find(": out of memory: " + bytes + " bytes wanted in one piece") != std::string::npos);
+  };
+  fails("append --tokens 2147483647 --kv-heads 1024", "append and gather bf16 page 64 2147483647 tokens 1024 heads D128",
+        "562949953421312");
+  fails("quantize --shape 256x256,16777216x16777216 --format mxfp4", "quantize and dequantise mxfp4 16777216x16777216 f32",
+        "1125899906842624");
+  CHECK(ordered_json::parse(test::read_text(scratch.file("j"))).at("results").size() == 2);  // of the row that fits
+}
+
 TEST_CASE("bench: what a device cannot measure is named, and is no failure") {
   const auto document = run_json("--suite graph --backend cpu --format mxfp4");
   CHECK(document.at("results").empty());

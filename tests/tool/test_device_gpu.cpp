@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/fp4pa/device_cpu.hpp"
@@ -14,7 +15,7 @@
 
 namespace {
 
-enum fakeError_t { fakeSuccess, fakeOutOfMemory };
+enum fakeError_t { fakeSuccess, fakeErrorMemoryAllocation, fakeErrorUnknown };
 enum fakeCopy { fakeMemcpyHostToDevice, fakeMemcpyDeviceToHost, fakeMemcpyDeviceToDevice };
 struct fakeProperties {
   const char* name = "a made-up card";
@@ -29,12 +30,15 @@ using fakeEvent_t = fakeEvent*;
 double clock_ms = 0.0;
 std::size_t live_allocations = 0, largest_copy_from_host = 0;
 std::vector<int> blocks_of_reads;
+fakeError_t last_error = fakeSuccess;
 
-const char* fakeGetErrorString(fakeError_t) { return "out of made-up memory"; }
+const char* fakeGetErrorString(fakeError_t) { return "a made-up error"; }
+fakeError_t fakeGetLastError() { return std::exchange(last_error, fakeSuccess); }
 fakeError_t fakeGetDevice(int* device) { return *device = 0, fakeSuccess; }
 fakeError_t fakeGetDeviceProperties(fakeProperties* properties, int) { return *properties = {}, fakeSuccess; }
 fakeError_t fakeMalloc(void** data, std::size_t bytes) {
-  if (bytes > std::size_t{1} << 30) return fakeOutOfMemory;
+  if (bytes > std::size_t{1} << 40) return fakeErrorUnknown;
+  if (bytes > std::size_t{1} << 30) return last_error = fakeErrorMemoryAllocation;
   ++live_allocations;
   *data = std::malloc(bytes);
   return fakeSuccess;
@@ -120,8 +124,10 @@ TEST_CASE("gpu device: memory is given back, and an error names what was being d
     GpuDevice device;
     const Buffer buffer = device.allocate(100);
     CHECK(live_allocations == live + 2);  // this one, and where reads may write
-    CHECK_THROWS_WITH_AS((void)device.allocate(std::size_t{2} << 30), "allocating device memory: out of made-up memory",
+    CHECK_THROWS_WITH_AS((void)device.allocate(std::size_t{2} << 40), "allocating device memory: a made-up error", Failure);
+    CHECK_THROWS_WITH_AS((void)device.allocate(std::size_t{2} << 30), "out of memory: 2147483648 bytes wanted in one piece",
                          Failure);
+    CHECK(last_error == fakeSuccess);  // the next launch looks at it
   }
   CHECK(live_allocations == live);
 }

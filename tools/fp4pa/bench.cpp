@@ -1,8 +1,13 @@
 // `fp4pa bench`: its subcommands, the options they share, and how a time is taken.
 #include "tools/fp4pa/bench.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
+#include <new>
 #include <optional>
 #include <set>
 
@@ -54,6 +59,13 @@ void add_kind(CLI::App& bench, const BenchKind& kind) {
 
 std::span<const BenchKind> bench_kinds() { return kKinds; }
 
+void check_rows(int batch, int rows_each) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  if (rows_each <= kMost / batch) return;
+  throw Failure(Exit::kUsage, fmt::format("--batch {} of {} tokens each: {} rows; allowed: up to {}", batch, rows_each,
+                                          std::int64_t{batch} * rows_each, kMost));
+}
+
 Spread spread_of(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
   const auto at = [&](double fraction) {
@@ -90,11 +102,16 @@ void run_bench(const BenchOptions& options, const std::function<BenchPlan(const 
     }
     for (const BenchStep& step : todo.steps) {
       progress.step(step.label);
+      const auto failed = [&](Exit code, const std::string& why) {
+        report.add(BenchSkip{step.label, why, true});
+        if (!first_failure) first_failure.emplace(code, step.label + ": " + why);
+      };
       try {
         step.work(report);
       } catch (const Failure& failure) {
-        report.add(BenchSkip{step.label, failure.what(), true});
-        if (!first_failure) first_failure.emplace(failure);
+        failed(failure.code(), failure.what());
+      } catch (const std::bad_alloc&) {
+        failed(Exit::kOutOfMemory, "out of memory");
       }
       report.write_files();  // what is there survives whatever ends the next step
     }

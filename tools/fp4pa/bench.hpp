@@ -47,6 +47,9 @@ struct BenchResult {
   nlohmann::ordered_json figures;  ///< what else the benchmark reports; flat
 };
 
+/// The library counts a batch's rows in 32 bits.
+void check_rows(int batch, int rows_each);
+
 /// Something that was asked for and has no result.
 struct BenchSkip {
   std::string label, why;

@@ -163,7 +163,7 @@ class BenchAppend final : public Benchmark {
     desc.rotation = parse_rotation(rotation);
     desc.scale_mode = parse_name<ScaleMode>(axes_.scale_mode, kAllScaleModes, "scale mode");
     desc.nvfp4_scale = axes_.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
-    desc.num_pages = (tokens + page_size - 1) / page_size;
+    desc.num_pages = (std::int64_t{tokens} + page_size - 1) / page_size;
     return spec;
   }
   AppendAxes axes_;

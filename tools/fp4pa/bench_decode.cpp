@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "tools/fp4pa/bench.hpp"
@@ -21,6 +22,8 @@ struct DecodeAxes {
   int heads = 32, kv_heads = 8, sliding_window = 0, splits = 0;
   bool ragged = false, in_order = false, all_keys = false, same_lengths = false;
 };
+
+constexpr int kMostSequences = 1 << 20, kMostTokens = 1 << 30;  // of the library's plan
 
 /// Every value of `values` in every spec so far.
 template <class Value, class Set>
@@ -88,11 +91,12 @@ std::vector<DecodeSpec> specs_of(const DecodeAxes& o, bool whole_prompt) {
   base.causal = !o.all_keys;
   base.same_lengths = o.same_lengths;
   std::vector<DecodeSpec> specs{base};
-  const auto integers = [&](const std::string& text, const char* option, int least, int DecodeSpec::*member) {
-    specs = crossed(specs, split_integers(text, option, least), [&](DecodeSpec& s, int value) { s.*member = value; });
+  const auto integers = [&](const std::string& text, const char* option, int least, int DecodeSpec::*member,
+                            int most = std::numeric_limits<int>::max()) {
+    specs = crossed(specs, split_integers(text, option, least, most), [&](DecodeSpec& s, int value) { s.*member = value; });
   };
-  integers(o.kv_lens, "--tokens", 1, &DecodeSpec::kv_len);
-  integers(o.batches, "--batch", 1, &DecodeSpec::batch);
+  integers(o.kv_lens, "--tokens", 1, &DecodeSpec::kv_len, kMostTokens);
+  integers(o.batches, "--batch", 1, &DecodeSpec::batch, kMostSequences);
   integers(o.head_dims, "--head-dim", 1, &DecodeSpec::head_dim);
   integers(o.page_sizes, "--page-size", 1, &DecodeSpec::page_size);
   integers(o.q_lens, "--q-len", 1, &DecodeSpec::q_len);
@@ -107,6 +111,7 @@ std::vector<DecodeSpec> specs_of(const DecodeAxes& o, bool whole_prompt) {
       throw Failure(Exit::kUsage,
                     fmt::format("--q-len {} exceeds --tokens {}: the queries are the last tokens", s.q_len, s.kv_len));
     }
+    check_rows(s.batch, s.q_len);
   }
   return specs;
 }

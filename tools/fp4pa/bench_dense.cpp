@@ -53,9 +53,11 @@ BenchResult result_of(const Device& device, const DenseOptions& o, const char* n
   return r;
 }
 
-void check_heads(const DenseOptions& o) {
-  if (o.heads % o.kv_heads == 0) return;
-  throw Failure(Exit::kUsage, fmt::format("--heads {} is not a multiple of --kv-heads {}", o.heads, o.kv_heads));
+void check_shape(const DenseOptions& o) {
+  if (o.heads % o.kv_heads != 0) {
+    throw Failure(Exit::kUsage, fmt::format("--heads {} is not a multiple of --kv-heads {}", o.heads, o.kv_heads));
+  }
+  check_rows(o.batch, std::max(o.queries(), o.length));
 }
 
 template <class Config>
@@ -165,7 +167,7 @@ void add_shape_options(CLI::App& command, DenseOptions& o) {
 template <class Once>
 std::vector<BenchStep> steps_of(const DenseOptions& o, const char* name, const std::vector<std::string>& rows,
                                 const std::vector<int>& threads, Once once) {
-  check_heads(o);
+  check_shape(o);
   std::vector<BenchStep> steps;
   for (const std::string& row : rows) {
     steps.push_back(

@@ -21,7 +21,9 @@ Buffer uploaded(Device& device, const std::vector<T>& values) {
   return buffer;
 }
 
-std::int32_t pages_of(std::int32_t tokens, int page_size) { return (tokens + page_size - 1) / page_size; }
+std::int32_t pages_of(std::int32_t tokens, int page_size) {
+  return static_cast<std::int32_t>((std::int64_t{tokens} + page_size - 1) / page_size);
+}
 
 }  // namespace
 
@@ -63,6 +65,7 @@ DecodeCase::DecodeCase(Device& device, const DecodeSpec& spec, const char* backe
   config_.backend = backend;
   add_tables(device, spec);
   if (spec.window != 0) add_recent_tier(device, spec, desc);
+  check(fp4pa::plan(config_, &plan_), "plan");  // refuses what is too large, before there is memory for it
 
   const auto rows = static_cast<std::size_t>(config_.max_q_tokens) * static_cast<std::size_t>(spec.heads);
   const std::size_t row_bytes = static_cast<std::size_t>(spec.head_dim * size_of(spec.dtype));

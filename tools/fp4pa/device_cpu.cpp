@@ -6,14 +6,15 @@
 
 #include <omp.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <new>
 #include <vector>
 
 #include "tools/fp4pa/cpu_identity.hpp"
+#include "tools/fp4pa/exit_codes.hpp"
 
 namespace fp4pa::tool {
 namespace {
@@ -21,6 +22,10 @@ namespace {
 /// Larger than the last-level cache of anything that runs this (server parts report up to some 400 MiB).
 constexpr std::size_t kBandwidthBytes = std::size_t{1} << 30;
 constexpr std::size_t kEvictBytes = std::size_t{512} << 20;
+
+std::size_t machine_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
 
 /// splitmix64 of a counter: a stateless generator, so that any thread can fill any part.
 std::uint64_t mix(std::uint64_t x) {
@@ -63,8 +68,9 @@ class CpuDevice final : public Device {
 
   Buffer allocate(std::size_t bytes) override {
     const std::size_t size = std::max<std::size_t>(bytes, 1);
+    if (size > machine_bytes()) throw out_of_memory(bytes);  // a kernel that promises it would kill whoever fills it
     void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) throw std::bad_alloc();
+    if (data == MAP_FAILED) throw out_of_memory(bytes);
     (void)::madvise(data, size, MADV_HUGEPAGE);  // a wish; refusal costs only speed
     return Buffer(data, bytes, [data, size] { ::munmap(data, size); });
   }

@@ -3,6 +3,7 @@
 // Scripts branch on these numbers, so they are documented in --help and never renumbered.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -17,11 +18,12 @@ enum class Exit : int {
   kInputFile = 3,  ///< an input file is missing, malformed or lacks what was named; or an output cannot be written
   kBackendUnavailable = 4,  ///< the back end is unknown or cannot run on this machine
   kInternal = 5,            ///< a device error or a bug
+  kOutOfMemory = 6,         ///< what was asked for needs more memory than there is
 };
 
 inline constexpr const char* kExitCodeHelp =
     "Exit codes: 0 ok; 1 a result is outside its contract; 2 bad usage; 3 bad input file (or an output that cannot be\n"
-    "written); 4 back end unknown or unavailable; 5 device error or a bug.";
+    "written); 4 back end unknown or unavailable; 5 device error or a bug; 6 out of memory.";
 
 /// Ends the command with `code` after printing `message` to stderr.
 class Failure : public std::runtime_error {
@@ -32,6 +34,10 @@ class Failure : public std::runtime_error {
  private:
   Exit code_;
 };
+
+[[nodiscard]] inline Failure out_of_memory(std::size_t bytes) {
+  return {Exit::kOutOfMemory, "out of memory: " + std::to_string(bytes) + " bytes wanted in one piece"};
+}
 
 /// The exit code that a library status belongs to.
 [[nodiscard]] constexpr Exit exit_of(Status status) noexcept {

@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
   } catch (const fp4pa::safetensors::Error& e) {
     return fail(Exit::kInputFile, e.what());
   } catch (const std::bad_alloc&) {
-    return fail(Exit::kInternal, "out of memory");
+    return fail(Exit::kOutOfMemory, "out of memory");
   } catch (const std::exception& e) {
     return fail(Exit::kInternal, e.what());
   }

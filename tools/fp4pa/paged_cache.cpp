@@ -35,7 +35,18 @@ double tensor_bytes_per_token(const KvTensorDesc& tensor, std::int32_t head_dim)
 
 }  // namespace
 
+void check_description(KvCacheDesc desc) {
+  alignas(16) static char somewhere[16];  // nothing is read
+  set_dense_strides(desc, PageOrder::kHnd);
+  for (KvTensorDesc* tensor : {&desc.k, &desc.v}) {
+    tensor->data = somewhere;
+    tensor->scales = tensor->scale_page_stride_bytes != 0 ? somewhere : nullptr;
+  }
+  check(validate(desc), "cache");
+}
+
 PagedCache::PagedCache(Device& device, const KvCacheDesc& desc, PageLayout layout) : desc_(desc), layout_(layout) {
+  check_description(desc);
   if (layout == PageLayout::kInterleaved) {
     alignas(16) static char somewhere[16];  // set_interleaved_pages says how large a page is only once it has a base
     const std::int64_t page_bytes = set_interleaved_pages(desc_, PageOrder::kHnd, somewhere);

@@ -28,6 +28,10 @@ inline constexpr PageLayout kAllPageLayouts[] = {PageLayout::kHnd, PageLayout::k
   return "unknown";
 }
 
+/// Refuses, in the library's words, a description (everything but pointers and strides set) that no cache can have. Whoever
+/// forms sizes from one calls this first.
+void check_description(KvCacheDesc desc);
+
 /// Allocates the pages of `desc` (everything but pointers and strides set), poisons them with 0xFF bytes when asked,
 /// and fills in pointers and strides.
 class PagedCache {
