@@ -190,6 +190,61 @@ TEST_CASE("cli: bench compare matches configurations and judges them") {
   check_fails("bench compare " + scratch.file("a") + " " + scratch.file("zero"), 3, "is not positive");
 }
 
+TEST_CASE("cli: bench compare says which configuration is slowest, and what the files do not share") {
+  const test::Scratch scratch;
+  const auto file = [&](const std::string& name, const std::string& head, const std::string& results) {
+    std::ofstream(scratch.file(name)) << "{" << head << R"("results":[)" << results << "]}";
+    return scratch.file(name);
+  };
+  const auto row = [](const char* format, const char* median) {
+    return std::string(R"({"bench":"decode","config":{"format":")") + format + R"("},"ms":{"median":)" + median + "}}";
+  };
+  const std::string a = file("a", R"("device":"one","caches":"warm",)", row("bf16", "2") + "," + row("mxfp4", "2")),
+                    b = file("b", R"("device":"two","caches":"cold",)", row("bf16", "3") + "," + row("mxfp4", "8")),
+                    twice = file("twice", R"("device":"one","caches":"warm",)",
+                                 row("bf16", "2") + "," + row("bf16", "4") + "," + row("bf16", "6"));
+  check_fails("bench compare --fail-above 1.2 " + a + " " + b, 1,
+              "fp4pa: decode format=mxfp4: slower by a factor of 4.000; allowed 1.200");
+  for (const char* none : {"-1", "0", "nan", "inf"}) {
+    check_fails("bench compare --fail-above=" + std::string(none) + " " + a + " " + b, 2,
+                "--fail-above: " + std::string(none) + "; allowed: finite numbers above 0");
+  }
+
+  const test::ToolRun different = run_tool("bench compare " + a + " " + b);
+  CHECK(different.exit_code == 0);
+  CHECK(different.err.find("devices differ: one; two") != std::string::npos);
+  CHECK(different.err.find("caches differ: warm; cold") != std::string::npos);
+  CHECK(different.out.find("before: one, caches warm\nafter:  two, caches cold\n") == 0);
+  CHECK(run_tool("bench compare " + a + " " + twice).err.empty());
+
+  // Rows that stand twice are matched one with one.
+  const auto unmatched = [](const std::string& files) {
+    const auto document = nlohmann::json::parse(run_tool("bench compare --json " + files).out);
+    CHECK(document.at("device").at("before") == "one");
+    return document.at("unmatched").dump() + " of " + std::to_string(document.at("results").size());
+  };
+  CHECK(unmatched(twice + " " + a) == R"({"after":1,"before":2} of 1)");
+  CHECK(unmatched(a + " " + twice) == R"({"after":2,"before":1} of 1)");
+  CHECK(unmatched(twice + " " + twice) == R"({"after":0,"before":0} of 3)");
+}
+
+TEST_CASE("cli: bench compare says in words what a file lacks") {
+  const test::Scratch scratch;
+  const auto lacks = [&](const std::string& text, const std::string& words) {
+    std::ofstream(scratch.file("f")) << text;
+    check_fails("bench compare " + scratch.file("f") + " " + scratch.file("f"), 3,
+                scratch.file("f") + ": not a result file of `fp4pa bench --json`: " + words + "\n");
+  };
+  lacks("no JSON", "it is no JSON");
+  lacks("[]", "it is no JSON object");
+  lacks("{}", "the file has no 'results'");
+  lacks(R"({"results":{}})", "'results' of the file is not a list");
+  lacks(R"({"results":[7]})", "result 1 has no 'bench'");
+  lacks(R"({"results":[{"bench":"decode"}]})", "result 1 has no 'config'");
+  lacks(R"({"results":[{"bench":"decode","config":{},"ms":{}}]})", "'ms' of result 1 has no 'median'");
+  lacks(R"({"results":[{"bench":"decode","config":{},"ms":{"median":"2"}}]})", "'median' of 'ms' of result 1 is not a number");
+}
+
 TEST_CASE("cli: bench decode reports what it measured") {
   const test::Scratch scratch;
   const test::ToolRun run = run_tool(

@@ -1,8 +1,10 @@
 // `fp4pa bench compare`: two result files, matched by benchmark and configuration.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <fstream>
 #include <memory>
+#include <optional>
 
 #include "tools/fp4pa/bench.hpp"
 #include "tools/fp4pa/bench_suite.hpp"
@@ -13,66 +15,112 @@
 namespace fp4pa::tool {
 namespace {
 
+using Json = nlohmann::json;  // sorts a configuration's entries, whose order means nothing
+
 struct CompareOptions {
   std::string before, after;
-  double fail_above = 0.0;
+  std::optional<double> fail_above;
   bool json = false;
 };
 
-using Medians = std::vector<std::pair<std::string, double>>;
+/// What a file says of all its results, and "decode format=mxfp4 page_size=64 ..." with the median of each.
+struct Results {
+  std::string device, caches;
+  std::vector<std::pair<std::string, double>> medians;
+};
 
-/// "decode format=mxfp4 page_size=64 ..." and the median of each result.
-Medians load(const std::string& path) {
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Failure(Exit::kInputFile, path + ": not a result file of `fp4pa bench --json`: " + why);
+}
+
+/// The entry of an object, which must be of this type.
+const Json& entry(const std::string& path, const std::string& where, const Json& object, const char* key,
+                  bool (Json::*is_type)() const noexcept, const char* type) {
+  const auto found = object.find(key);
+  if (found == object.end()) refuse(path, fmt::format("{} has no '{}'", where, key));
+  if (!((*found).*is_type)()) refuse(path, fmt::format("'{}' of {} is not {}", key, where, type));
+  return *found;
+}
+
+std::string text_or_unknown(const Json& document, const char* key) {
+  const auto found = document.find(key);
+  return found != document.end() && found->is_string() ? found->get<std::string>() : "unknown";
+}
+
+Results load(const std::string& path) {
   std::ifstream in(path);
   if (!in) throw Failure(Exit::kInputFile, path + ": cannot open");
-  Medians medians;
-  try {
-    const nlohmann::json document = nlohmann::json::parse(in);  // sorts a configuration's entries, whose order means nothing
-    for (const auto& result : document.at("results")) {
-      std::string key = result.at("bench").get<std::string>();
-      for (const auto& [name, value] : result.at("config").items()) {
-        key += " " + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
-      }
-      const double median = result.at("ms").at("median").get<double>();
-      if (!(median > 0.0))
-        throw Failure(Exit::kInputFile, fmt::format("{}: median {} ms of '{}' is not positive", path, median, key));
-      medians.emplace_back(key, median);
+  const Json document = Json::parse(in, nullptr, false);
+  if (!document.is_object()) refuse(path, document.is_discarded() ? "it is no JSON" : "it is no JSON object");
+  Results loaded{text_or_unknown(document, "device"), text_or_unknown(document, "caches"), {}};
+  for (const Json& result : entry(path, "the file", document, "results", &Json::is_array, "a list")) {
+    const std::string where = fmt::format("result {}", loaded.medians.size() + 1);
+    std::string key = entry(path, where, result, "bench", &Json::is_string, "a text").get<std::string>();
+    for (const auto& [name, value] : entry(path, where, result, "config", &Json::is_object, "an object").items()) {
+      key += " " + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
     }
-  } catch (const nlohmann::json::exception& e) {
-    throw Failure(Exit::kInputFile, path + ": not a result file of `fp4pa bench --json`: " + e.what());
+    const Json& ms = entry(path, where, result, "ms", &Json::is_object, "an object");
+    const double median = entry(path, "'ms' of " + where, ms, "median", &Json::is_number, "a number").get<double>();
+    if (!(median > 0.0)) {
+      throw Failure(Exit::kInputFile, fmt::format("{}: median {} ms of '{}' is not positive", path, median, key));
+    }
+    loaded.medians.emplace_back(key, median);
   }
-  return medians;
+  return loaded;
+}
+
+/// Times of different devices, or of warm and of cold caches, are compared if that is wanted, but not without a word.
+void warn_if_different(const char* what, const std::string& before, const std::string& after) {
+  if (before != after) fmt::print(stderr, "fp4pa: warning: the files' {} differ: {}; {}\n", what, before, after);
 }
 
 void compare(const CompareOptions& o) {
-  const Medians before = load(o.before), after = load(o.after);
-  nlohmann::ordered_json document{{"before", o.before}, {"after", o.after}, {"results", nlohmann::ordered_json::array()}};
+  if (o.fail_above && !(std::isfinite(*o.fail_above) && *o.fail_above > 0.0)) {
+    throw Failure(Exit::kUsage, fmt::format("--fail-above: {}; allowed: finite numbers above 0", *o.fail_above));
+  }
+  const Results before = load(o.before), after = load(o.after);
+  nlohmann::ordered_json document{{"before", o.before},
+                                  {"after", o.after},
+                                  {"device", {{"before", before.device}, {"after", after.device}}},
+                                  {"caches", {{"before", before.caches}, {"after", after.caches}}},
+                                  {"results", nlohmann::ordered_json::array()}};
   Table table({"configuration", "before ms", "after ms", "after/before"});
   double worst = 0.0;
+  std::string slowest;
   std::size_t matched = 0;
-  for (const auto& [key, old_ms] : before) {
-    for (const auto& [other, new_ms] : after) {
-      if (other != key) continue;
+  std::vector<bool> used(after.medians.size());  // a configuration that stands twice is matched with two
+  for (const auto& [key, old_ms] : before.medians) {
+    for (std::size_t i = 0; i < used.size(); ++i) {
+      if (used[i] || after.medians[i].first != key) continue;
+      const double new_ms = after.medians[i].second, ratio = new_ms / old_ms;
+      used[i] = true;
       ++matched;
-      worst = std::max(worst, new_ms / old_ms);
-      table.add({key, fmt::format("{:.3f}", old_ms), fmt::format("{:.3f}", new_ms), fmt::format("{:.3f}", new_ms / old_ms)});
-      document["results"].push_back(
-          {{"configuration", key}, {"before_ms", old_ms}, {"after_ms", new_ms}, {"ratio", new_ms / old_ms}});
+      if (ratio > worst) {
+        worst = ratio;
+        slowest = key;
+      }
+      table.add({key, fmt::format("{:.3f}", old_ms), fmt::format("{:.3f}", new_ms), fmt::format("{:.3f}", ratio)});
+      document["results"].push_back({{"configuration", key}, {"before_ms", old_ms}, {"after_ms", new_ms}, {"ratio", ratio}});
       break;
     }
   }
   if (matched == 0) throw Failure(Exit::kInputFile, "the two files have no configuration in common");
-  document["unmatched"] = {{"before", before.size() - matched}, {"after", after.size() - matched}};
+  const std::size_t only_before = before.medians.size() - matched, only_after = after.medians.size() - matched;
+  document["unmatched"] = {{"before", only_before}, {"after", only_after}};
+  warn_if_different("devices", before.device, after.device);
+  warn_if_different("caches", before.caches, after.caches);
   if (o.json) {
     print_json(document);
   } else {
+    fmt::print("before: {}, caches {}\nafter:  {}, caches {}\n\n", before.device, before.caches, after.device, after.caches);
     table.print(stdout);
-    if (before.size() != matched || after.size() != matched) {
-      fmt::print("\n{} configurations only before, {} only after\n", before.size() - matched, after.size() - matched);
+    if (only_before != 0 || only_after != 0) {
+      fmt::print("\n{} configurations only before, {} only after\n", only_before, only_after);
     }
   }
-  if (o.fail_above > 0.0 && worst > o.fail_above) {
-    throw Failure(Exit::kOutsideContract, fmt::format("slower by a factor of {:.3f}; allowed {:.3f}", worst, o.fail_above));
+  if (o.fail_above && worst > *o.fail_above) {
+    throw Failure(Exit::kOutsideContract,
+                  fmt::format("{}: slower by a factor of {:.3f}; allowed {:.3f}", slowest, worst, *o.fail_above));
   }
 }
 
