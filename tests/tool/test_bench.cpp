@@ -1,6 +1,8 @@
 // Suites of benchmarks, their axes on the command line, CSV, and what happens when a step fails.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -213,6 +215,37 @@ TEST_CASE("bench: CSV has every column that any result has, and quotes what need
         "bench,format,n,shape,ms_median,ms_min,gbs,none,tflops\n"
         "a,\"x,\"\"y\"\"\",1,,2.5,2,7,,\n"
         "b,z,,2x3,3.5,3,8,,9\n");
+}
+
+TEST_CASE("bench: --json and --csv alone print, and no option becomes a file") {
+  const test::Scratch scratch;
+  const auto run = [&](const std::string& arguments) {
+    return run_tool("bench " + arguments, "cd '" + scratch.file("") + "' && ");
+  };
+  const std::string decode = "decode --format mxfp4 --warmup 0 --repeats 1 --warm-caches" + std::string(kTiny);
+  const std::string bandwidth = "bandwidth --threads 1 --repeats 1";
+  for (const std::string& command : {decode, bandwidth}) {
+    INFO(command);
+    const ordered_json printed = ordered_json::parse(run(command + " --json").out);
+    CHECK(printed.at("read_bandwidth").size() == 1);
+    const std::string csv = run(command + " --csv -").out;
+    CHECK(csv.find(command == decode ? "bench,format,page_size" : "threads,best_gbs,median_gbs,buffer_bytes,repeats\n1,") == 0);
+    CHECK(std::count(csv.begin(), csv.end(), '\n') == 2);
+    const test::ToolRun files = run(command + " --json a.json --csv b.csv");
+    CHECK(files.out.find("GB/s") != std::string::npos);
+    CHECK(ordered_json::parse(test::read_text(scratch.file("a.json"))).at("read_bandwidth").size() == 1);
+    CHECK(test::read_text(scratch.file("b.csv")).substr(0, 7) == csv.substr(0, 7));
+
+    const test::ToolRun both = run(command + " --json --csv");
+    CHECK(both.exit_code == 2);
+    CHECK(both.err.find("--json and --csv both print to stdout") != std::string::npos);
+    const test::ToolRun option = run(command + " --json=--csv");
+    CHECK(option.exit_code == 2);
+    CHECK(option.err.find("--json: '--csv'; allowed: a file's name, not beginning with -; or - alone for stdout") == 0);
+    CHECK(run(command + " --csv a/b").exit_code == 3);
+  }
+  CHECK(run("--suite smoke --json --csv").exit_code == 2);
+  CHECK(!std::filesystem::exists(scratch.file("--csv")));
 }
 
 TEST_CASE("bench: compare takes a suite's files and fails above its threshold") {

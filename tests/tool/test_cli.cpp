@@ -70,6 +70,9 @@ TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   check_fails("bench mxfp8 --decode never", 2, "unknown decoding 'never'; allowed: auto, per_tile, once");
   check_fails("bench decode --page-size 16,x", 2, "'x' is not a positive integer");
   check_fails("bench quantize --shape 4by4", 2, "'4by4' is not ROWSxCOLS");
+  check_fails("attend " + file + " --out --json", 2, "--out: '--json'; allowed: a file's name, not beginning with -");
+  check_fails("quantize " + file + " --tensor k --out --json", 2, "--out: '--json'; allowed: a file's name");
+  check_fails("gemm --save --json", 2, "--save: '--json'; allowed: a file's name");
 }
 
 TEST_CASE("cli: a number out of its range is named beside the range") {

@@ -226,7 +226,7 @@ void add_attend(CLI::App& app) {
   command->add_option("--v", options->v, "Name of v");
   add_cache_options(*command, *options);
   add_call_options(*command, *options);
-  command->add_option("--out", options->out, "Write O and LSE to this safetensors file");
+  command->add_option("--out", options->out, "Write O and LSE to this safetensors file")->check(output_file());
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--progress", options->progress, "Report progress on stderr even when it is no terminal");
   command->footer(kExitCodeHelp);

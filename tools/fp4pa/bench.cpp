@@ -86,6 +86,7 @@ Spread measure(Device& device, const BenchOptions& options, const std::function<
 
 void run_bench(const BenchOptions& options, const std::function<BenchPlan(const std::vector<int>& threads)>& plan,
                const std::string& suite) {
+  check_output(options.output);
   std::vector<int> threads = split_integers(options.threads, "--threads", 1, kMostThreads);
   const auto device = make_device(options.backend);
   if (!device->has_threads()) threads = {1};
@@ -126,8 +127,7 @@ void add_bench_options(CLI::App& command, BenchOptions& o) {
   command.add_option("--repeats", o.repeats, "Timed runs of each configuration")->check(integer_from(1))->capture_default_str();
   command.add_option("--warmup", o.warmup, "Runs before them")->check(integer_from(0))->capture_default_str();
   command.add_flag("--warm-caches", o.warm_caches, "Do not displace the caches between runs");
-  command.add_option("--json", o.json, "Write the results to this file; - prints them instead of the table");
-  command.add_option("--csv", o.csv, "Write the results to this file");
+  add_output_options(command, o.output);
   command.add_flag("--progress", o.progress, "Report progress on stderr even when it is no terminal");
 }
 

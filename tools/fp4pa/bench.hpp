@@ -26,9 +26,21 @@ struct Spread {
 /// Sorts the samples; percentiles are the nearest sample.
 [[nodiscard]] Spread spread_of(std::vector<double> samples);
 
+/// Where results go besides the tables on stdout: a file each, "" for nowhere, or "-" for stdout in place of the tables.
+struct BenchOutput {
+  std::string json, csv;
+};
+void add_output_options(CLI::App& command, BenchOutput& output);
+/// JSON and CSV cannot both go to stdout.
+void check_output(const BenchOutput& output);
+void write_files(const BenchOutput& output, const nlohmann::ordered_json& document, const std::string& csv);
+/// Whether one of them goes to stdout; prints it there.
+[[nodiscard]] bool print_results(const BenchOutput& output, const nlohmann::ordered_json& document, const std::string& csv);
+
 /// Options that every benchmark has.
 struct BenchOptions {
-  std::string backend, threads = "1", json, csv;
+  std::string backend, threads = "1";
+  BenchOutput output;
   int repeats = 15, warmup = 2;
   bool warm_caches = false, progress = false;
   /// Of the library's calls; null for its default.
@@ -90,6 +102,7 @@ class BenchReport {
 /// Rows of results as CSV: the columns are what any of them has, in the order in which they appear; a row that lacks one
 /// leaves it empty.
 [[nodiscard]] std::string csv_of(const nlohmann::ordered_json& document);
+[[nodiscard]] std::string csv_of(const std::vector<std::string>& columns, const std::vector<nlohmann::ordered_json>& rows);
 
 /// One measurement to come.
 struct BenchStep {

@@ -5,7 +5,6 @@
 
 #include "tools/fp4pa/bench.hpp"
 #include "tools/fp4pa/bench_suite.hpp"
-#include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/options.hpp"
 #include "tools/fp4pa/table.hpp"
@@ -16,10 +15,11 @@ namespace {
 struct BandwidthOptions {
   std::string backend, threads = "1,2";
   int repeats = 15;
-  bool json = false;
+  BenchOutput output;
 };
 
 void bandwidth(const BandwidthOptions& o) {
+  check_output(o.output);
   std::vector<int> all_threads = split_integers(o.threads, "--threads", 1, kMostThreads);
   const auto device = make_device(o.backend);
   if (!device->has_threads()) all_threads = {1};
@@ -35,7 +35,10 @@ void bandwidth(const BandwidthOptions& o) {
     table.add({std::to_string(threads), fmt::format("{:.2f}", b.best_gbs), fmt::format("{:.2f}", b.median_gbs),
                std::to_string(b.buffer_bytes >> 20)});
   }
-  if (o.json) return print_json(document);
+  const std::string csv =
+      csv_of({"threads", "best_gbs", "median_gbs", "buffer_bytes", "repeats"}, document["read_bandwidth"]);
+  write_files(o.output, document, csv);
+  if (print_results(o.output, document, csv)) return;
   fmt::print("{}\n", device->name());
   table.print(stdout);
 }
@@ -48,7 +51,7 @@ void add_bench_bandwidth(CLI::App& bench) {
   command->add_option("--backend,--device", o->backend, "Back end by name; see `fp4pa info`");
   command->add_option("--threads", o->threads, "CPU threads, a list")->capture_default_str();
   command->add_option("--repeats", o->repeats, "Runs")->check(integer_from(1))->capture_default_str();
-  command->add_flag("--json", o->json, "Print JSON");
+  add_output_options(*command, o->output);
   command->callback([o, &bench] {
     refuse_suite_options(bench);
     bandwidth(*o);

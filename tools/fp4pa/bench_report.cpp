@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include <ctime>
-#include <fstream>
 #include <thread>
 
 #include "fp4pa/backends.hpp"
 #include "tools/fp4pa/bench.hpp"
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
+#include "tools/fp4pa/options.hpp"
 #include "tools/fp4pa/table.hpp"
 
 namespace fp4pa::tool {
@@ -117,6 +117,20 @@ Json BenchReport::document() const {
   return out;
 }
 
+std::string csv_of(const std::vector<std::string>& columns, const std::vector<Json>& rows) {
+  std::string text;
+  for (const std::string& column : columns) text += (text.empty() ? "" : ",") + column;
+  for (const Json& row : rows) {
+    std::string line;
+    for (std::size_t c = 0; c < columns.size(); ++c) {
+      const auto found = row.find(columns[c]);
+      line += (c == 0 ? "" : ",") + (found == row.end() ? std::string() : csv_cell(*found));
+    }
+    text += '\n' + line;
+  }
+  return text + '\n';
+}
+
 std::string csv_of(const Json& document) {
   std::vector<Json> rows;
   std::vector<std::string> columns;
@@ -137,26 +151,37 @@ std::string csv_of(const Json& document) {
     collect_keys(measured, columns);
     rows[i].update(measured);
   }
-  std::string text;
-  for (const std::string& column : columns) text += (text.empty() ? "" : ",") + column;
-  for (const Json& row : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < columns.size(); ++c) {
-      const auto found = row.find(columns[c]);
-      line += (c == 0 ? "" : ",") + (found == row.end() ? std::string() : csv_cell(*found));
-    }
-    text += '\n' + line;
-  }
-  return text + '\n';
+  return csv_of(columns, rows);
+}
+
+void add_output_options(CLI::App& command, BenchOutput& output) {
+  const auto add = [&](const char* name, std::string& file, const char* help) {
+    // The file is optional: what follows may be the next option.
+    command.add_option(name, file, help)->expected(0, 1)->default_str("-")->option_text("[FILE]")->check(output_file(true));
+  };
+  add("--json", output.json, "Print the results as JSON in place of the tables; with a FILE, write them there");
+  add("--csv", output.csv, "The same as CSV");
+}
+
+void check_output(const BenchOutput& output) {
+  if (output.json != "-" || output.csv != "-") return;
+  throw Failure(Exit::kUsage, "--json and --csv both print to stdout; give one of them a file");
+}
+
+void write_files(const BenchOutput& output, const Json& document, const std::string& csv) {
+  if (!output.json.empty() && output.json != "-") write_json(output.json, document);
+  if (!output.csv.empty() && output.csv != "-") write_text(output.csv, csv);
+}
+
+bool print_results(const BenchOutput& output, const Json& document, const std::string& csv) {
+  if (output.json == "-") print_json(document);
+  if (output.csv == "-") fmt::print("{}", csv);
+  return output.json == "-" || output.csv == "-";
 }
 
 void BenchReport::write_files() const {
-  if (!options_.json.empty() && options_.json != "-") write_json(options_.json, document());
-  if (options_.csv.empty()) return;
-  std::ofstream out(options_.csv);
-  out << csv_of(document());
-  out.close();
-  if (!out) throw Failure(Exit::kInputFile, options_.csv + ": cannot write");
+  const Json all = document();
+  tool::write_files(options_.output, all, csv_of(all));
 }
 
 void BenchReport::print_tables() const {
@@ -209,8 +234,9 @@ void BenchReport::print_tables() const {
 }
 
 void BenchReport::finish() const {
-  write_files();
-  if (options_.json == "-") return print_json(document());
+  const Json all = document();
+  tool::write_files(options_.output, all, csv_of(all));
+  if (print_results(options_.output, all, csv_of(all))) return;
 
   fmt::print("{}\n", device_.name());
   for (const auto& [threads, b] : bandwidth_) {

@@ -16,5 +16,6 @@ void add_bench(CLI::App& app);
 void print_json(const nlohmann::ordered_json& document);
 /// Writes one JSON document to `path`.
 void write_json(const std::string& path, const nlohmann::ordered_json& document);
+void write_text(const std::string& path, const std::string& text);
 
 }  // namespace fp4pa::tool

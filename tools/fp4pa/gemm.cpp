@@ -166,7 +166,7 @@ void add_gemm(CLI::App& app) {
   command->add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
   command->add_option("--file", o->file, "Take the weight from this safetensors file (its own, gpt-oss's or ModelOpt's form)");
   command->add_option("--weight", o->weight, "The weight's name in --file and --save")->capture_default_str();
-  command->add_option("--save", o->save, "Write the quantised weight to this file");
+  command->add_option("--save", o->save, "Write the quantised weight to this file")->check(output_file());
   command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
   command->add_option("--threads", o->threads, "CPU threads; 0 is OpenMP's choice")->check(thread_count());
   command->add_option("--seed", o->seed, "Of the random matrices")->capture_default_str();

@@ -1,4 +1,4 @@
-// JSON to stdout or to a file; a file is written completely or reported.
+// JSON to stdout or to a file, and text to a file; a file is written completely or reported.
 #include <cstdio>
 #include <fstream>
 
@@ -10,8 +10,12 @@ namespace fp4pa::tool {
 void print_json(const nlohmann::ordered_json& document) { std::printf("%s\n", document.dump(2).c_str()); }
 
 void write_json(const std::string& path, const nlohmann::ordered_json& document) {
+  write_text(path, document.dump(2) + '\n');
+}
+
+void write_text(const std::string& path, const std::string& text) {
   std::ofstream out(path);
-  out << document.dump(2) << '\n';
+  out << text;
   out.close();
   if (!out) throw Failure(Exit::kInputFile, path + ": cannot write");
 }

@@ -28,4 +28,14 @@ template <class Int = int>
 /// --threads of one call.
 [[nodiscard]] inline CLI::Validator thread_count() { return integer_from(0, kMostThreads); }
 
+/// A file to write. An option that was taken for one by mistake ("--out --json") is refused.
+/// @param or_stdout  "-" is stdout
+[[nodiscard]] inline CLI::Validator output_file(bool or_stdout = false) {
+  const auto check = [=](const std::string& text) -> std::string {
+    if (!text.empty() && (text.front() != '-' || (or_stdout && text == "-"))) return "";
+    return "'" + text + "'; allowed: a file's name, not beginning with -" + (or_stdout ? "; or - alone for stdout" : "");
+  };
+  return {check, ""};
+}
+
 }  // namespace fp4pa::tool

@@ -189,7 +189,7 @@ void add_quantize(CLI::App& app) {
   command
       ->add_option("--tensor", o->tensor, "Name of the tensor (F32, F16 or BF16); groups run along its last dimension")
       ->required();
-  command->add_option("--out", o->out, "safetensors file to write")->required();
+  command->add_option("--out", o->out, "safetensors file to write")->required()->check(output_file());
   command->add_option("--format", o->format, "mxfp4, nvfp4 or mxfp8");
   command->add_option("--scale-layout", o->scale_layout, "linear, or blocked (128x4 atoms)");
   command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4, MXFP8)");
