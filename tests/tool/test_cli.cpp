@@ -87,6 +87,43 @@ TEST_CASE("cli: a number out of its range is named beside the range") {
   check_fails("bench dense --length -1", 2, "--length: -1; allowed: 1 or more");
 }
 
+TEST_CASE("cli: an option that would have no effect is refused, with the reason") {
+  const test::Scratch scratch;
+  const std::string file = scratch.file("s"), packed = scratch.file("p"), weight = scratch.file("w"), out = scratch.file("o");
+  test::write_sample(file, test::make_sample());
+  const std::string attend = "attend " + file, quantize = "quantize " + file + " --tensor k --out " + packed,
+                    dequantize = "quantize " + packed + " --tensor k --dequantize --out " + out,
+                    gemm = "gemm --m 2 --file " + weight;
+  REQUIRE(run_tool(quantize + " --format mxfp4").exit_code == 0);
+  REQUIRE(run_tool("gemm --m 2 --n 96 --k 64 --format nvfp4 --save " + weight).exit_code == 0);
+
+  check_fails(gemm + " --format mxfp4", 2, "--format mxfp4: the file's weight is nvfp4");
+  check_fails(gemm + " --n 32", 2, "--n 32: the number of rows of the file's weight is 96");
+  check_fails(gemm + " --k 32", 2, "--k 32: the number of columns of the file's weight is 64");
+  check_fails(gemm + " --scale-layout blocked", 2, "the layout of the file's scales is linear");
+  check_fails(gemm + " --four-over-six", 2, "--four-over-six has nothing to scale");
+  CHECK(run_tool(gemm + " --format nvfp4 --n 96 --k 64 --activations a4 --four-over-six").exit_code == 0);  // all true
+
+  check_fails(dequantize + " --format nvfp4", 2, "--format nvfp4: the file's tensor is mxfp4");
+  check_fails(dequantize + " --scale-layout blocked", 2, "the layout of the file's scales is linear");
+  check_fails(dequantize + " --scale-mode even", 2, "excludes");
+  CHECK(run_tool(dequantize + " --format mxfp4 --dtype f16").exit_code == 0);
+  check_fails(quantize + " --dtype f16", 2, "--dtype requires --dequantize");
+  check_fails(quantize + " --format nvfp4 --global-scale 0", 2, "global_scale is 0; allowed: finite and greater than 0");
+  check_fails(quantize + " --format nvfp4 --global-scale -1", 2, "global_scale is -1; allowed: finite and greater than 0");
+  check_fails(quantize + " --format mxfp4 --global-scale 2", 2, "--global-scale has no part in format mxfp4; allowed with: nvfp4");
+
+  check_fails(attend + " --format ''", 2, "unknown KV format ''; allowed: mxfp4, nvfp4");
+  check_fails(attend + " --rotation 64", 2, "--rotation is chosen by the suite's variants; allowed with: --format");
+  for (const std::string& command : {attend, quantize, std::string("gemm"), std::string("bench append"), std::string("bench quantize")}) {
+    check_fails(command + " --format mxfp4 --four-over-six", 2, "--four-over-six has no part in format mxfp4; allowed with: nvfp4");
+    check_fails(command + " --format nvfp4 --scale-mode even", 2,
+                "--scale-mode has no part in format nvfp4; allowed with: mxfp4, mxfp8, e8m0_per_token");
+  }
+  check_fails(attend + " --k-format bf16 --v-format fp8_e4m3 --four-over-six", 2, "no part in format bf16, fp8_e4m3");
+  CHECK(run_tool(attend + " --k-format bf16 --v-format nvfp4 --four-over-six --repeats 1").exit_code == 0);
+}
+
 TEST_CASE("cli: more threads than the library takes are refused, and no crash") {
   for (const char* command : {"bench decode", "bench bandwidth", "bench gemm --shape 4x64x64", "bench --suite smoke"}) {
     check_fails(std::string(command) + " --threads 100000", 2, "--threads: 100000; allowed: 1 to 4096");

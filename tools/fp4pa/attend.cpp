@@ -29,11 +29,13 @@ struct AttendOptions {
 
 using Rows = std::vector<std::pair<Variant, AttendResult>>;
 
-bool wants_suite(const AttendOptions& o) { return o.format.empty() && o.k_format.empty() && o.v_format.empty(); }
-
 /// One variant for each format asked for; the suite when none was.
-std::vector<Variant> chosen_variants(const AttendOptions& o, std::int32_t head_dim) {
-  if (wants_suite(o)) {
+std::vector<Variant> chosen_variants(const CLI::App& command, const AttendOptions& o, std::int32_t head_dim) {
+  if (o.suite) {
+    for (const char* option : {"--v-scale-axis", "--rotation", "--scale-mode", "--four-over-six"}) {
+      if (!given(command, option)) continue;
+      throw Failure(Exit::kUsage, std::string(option) + " is chosen by the suite's variants; allowed with: --format");
+    }
     return suite(head_dim, o.settings.page_size, o.window != 0 ? o.window : 64);
   }
   Variant base;
@@ -56,6 +58,9 @@ std::vector<Variant> chosen_variants(const AttendOptions& o, std::int32_t head_d
   const std::string any = !o.format.empty() ? o.format : !o.k_format.empty() ? o.k_format : o.v_format;
   base.k = parse_format(o.k_format.empty() ? any : o.k_format);
   base.v = parse_format(o.v_format.empty() ? any : o.v_format);
+  std::vector<std::string> formats{name_of(base.k)};
+  if (base.v != base.k) formats.emplace_back(name_of(base.v));
+  refuse_idle_scale_options(command, formats);
   return {base};
 }
 
@@ -117,7 +122,7 @@ void print_as_text(const AttendOptions& o, const AttendInput& input, const Rows&
                fmt::format("{:.0f}", r.query_tokens_per_second)});
   }
   table.print(stdout);
-  if (wants_suite(o) && s.page_size % kSuiteTokenGroup != 0) {
+  if (o.suite && s.page_size % kSuiteTokenGroup != 0) {
     fmt::print("\nV along tokens is left out: it needs pages of a multiple of {} tokens.\n", kSuiteTokenGroup);
   }
   fmt::print(
@@ -142,7 +147,8 @@ void write_results(const AttendOptions& o, const AttendInput& input, const Rows&
   safetensors::write(o.out, tensors, metadata);
 }
 
-void attend(AttendOptions o) {
+void attend(const CLI::App& command, AttendOptions o) {
+  o.suite = !given(command, "--format") && !given(command, "--k-format") && !given(command, "--v-format");
   const AttendInput input(o.file, o.q, o.k, o.v);
   AttendSettings& s = o.settings;
   s.layout = parse_name<PageLayout>(o.page_order, kAllPageLayouts, "page order");
@@ -154,7 +160,7 @@ void attend(AttendOptions o) {
   if (s.q_len > input.q.tokens) {
     throw Failure(Exit::kUsage, fmt::format("--q-len {} exceeds the {} queries of the file", s.q_len, input.q.tokens));
   }
-  const std::vector<Variant> variants = chosen_variants(o, static_cast<std::int32_t>(input.k.head_dim));
+  const std::vector<Variant> variants = chosen_variants(command, o, static_cast<std::int32_t>(input.k.head_dim));
   const auto device = make_device(s.backend);
 
   Rows rows;
@@ -230,7 +236,7 @@ void add_attend(CLI::App& app) {
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--progress", options->progress, "Report progress on stderr even when it is no terminal");
   command->footer(kExitCodeHelp);
-  command->callback([options] { attend(*options); });
+  command->callback([options, command] { attend(*command, *options); });
 }
 
 }  // namespace fp4pa::tool

@@ -42,8 +42,11 @@ void add_kind(CLI::App& bench, const BenchKind& kind) {
   state->benchmark->add_options(*command);
   add_bench_options(*command, state->common);
   command->footer(kExitCodeHelp);
-  command->callback([state, &bench] {
+  command->callback([state, command, &bench] {
     refuse_suite_options(bench);
+    if (const CLI::Option* formats = command->get_option_no_throw("--format"); formats != nullptr) {
+      refuse_idle_scale_options(*command, split_list(formats->as<std::string>(), "--format"));
+    }
     run_bench(
         state->common,
         [&](const std::vector<int>& threads) {

@@ -82,7 +82,24 @@ HostWeight quantised(const GemmOptions& o, const Activations& w, const ExecDesc&
   return h;
 }
 
-void run(GemmOptions o) {
+/// What was typed of a weight that a file already says.
+void check_against_file(const CLI::App& command, const GemmOptions& o, const Fp4Weight& weight) {
+  const auto check_one = [&](const char* option, const std::string& typed, const char* whose, const std::string& is) {
+    refuse_contradiction(command, option, typed, whose, is);
+  };
+  check_one("--format", o.format, "the file's weight", name_of(weight.format));
+  check_one("--scale-layout", name_of(parse_scale_layout(o.scale_layout)), "the layout of the file's scales",
+            name_of(weight.scale_layout));
+  check_one("--n", std::to_string(o.n), "the number of rows of the file's weight", std::to_string(weight.rows));
+  check_one("--k", std::to_string(o.k), "the number of columns of the file's weight", std::to_string(weight.cols));
+  for (const char* option : {"--scale-mode", "--four-over-six"}) {
+    if (!given(command, option) || o.activations == name_of(ActivationForm::kFp4)) continue;
+    throw Failure(Exit::kUsage, std::string(option) + " has nothing to scale: the file's weight is quantised, and activations " +
+                                    o.activations + " are not");
+  }
+}
+
+void run(const CLI::App& command, GemmOptions o) {
   const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
   std::optional<Activations> original;  // of the weight; a file has none
@@ -93,9 +110,12 @@ void run(GemmOptions o) {
     if (weight.shape.batch != 1) {
       throw Failure(Exit::kUsage, "weight '" + o.weight + "' is a batch of " + std::to_string(weight.shape.batch) + "; allowed: one weight");
     }
+    check_against_file(command, o, weight.shape);
+    o.format = name_of(weight.shape.format);
     o.n = weight.shape.rows;
     o.k = weight.shape.cols;
   }
+  refuse_idle_scale_options(command, {o.format});
   if (static_cast<double>(o.m) * static_cast<double>(o.n) * static_cast<double>(o.k) > kMostProducts) {
     throw Failure(Exit::kUsage, fmt::format("--m {} --n {} --k {}: the reference takes at most 4e9 products", o.m, o.n, o.k));
   }
@@ -172,7 +192,7 @@ void add_gemm(CLI::App& app) {
   command->add_option("--seed", o->seed, "Of the random matrices")->capture_default_str();
   command->add_flag("--json", o->json, "Print JSON");
   command->footer(kExitCodeHelp);
-  command->callback([o] { run(*o); });
+  command->callback([o, command] { run(*command, *o); });
 }
 
 }  // namespace fp4pa::tool

@@ -3,11 +3,16 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
+#include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
 
 namespace fp4pa::tool {
@@ -36,6 +41,33 @@ template <class Int = int>
     return "'" + text + "'; allowed: a file's name, not beginning with -" + (or_stdout ? "; or - alone for stdout" : "");
   };
   return {check, ""};
+}
+
+/// The option was typed.
+[[nodiscard]] inline bool given(const CLI::App& command, const std::string& option) {
+  const CLI::Option* found = command.get_option_no_throw(option);
+  return found != nullptr && found->count() != 0;
+}
+
+/// `option` was typed, and is not what the input already is: "--format mxfp4: the file's weight is nvfp4".
+inline void refuse_contradiction(const CLI::App& command, const char* option, const std::string& typed, const char* whose,
+                                 const std::string& is) {
+  if (!given(command, option) || typed == is) return;
+  throw Failure(Exit::kUsage, std::string(option) + " " + typed + ": " + whose + " is " + is);
+}
+
+/// Options about a way of scaling are refused where none of the formats (by name) scales that way.
+inline void refuse_idle_scale_options(const CLI::App& command, const std::vector<std::string>& formats) {
+  const auto refuse = [&](const char* option, std::initializer_list<std::string_view> of) {
+    const auto has = [&](const std::string& format) { return std::find(of.begin(), of.end(), format) != of.end(); };
+    if (!given(command, option) || std::any_of(formats.begin(), formats.end(), has)) return;
+    std::string asked, allowed;
+    for (const std::string& format : formats) asked += (asked.empty() ? "" : ", ") + format;
+    for (const std::string_view format : of) allowed += (allowed.empty() ? "" : ", ") + std::string(format);
+    throw Failure(Exit::kUsage, std::string(option) + " has no part in format " + asked + "; allowed with: " + allowed);
+  };
+  refuse("--four-over-six", {"nvfp4"});
+  refuse("--scale-mode", {"mxfp4", "mxfp8", "e8m0_per_token"});
 }
 
 }  // namespace fp4pa::tool

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "reference/element.hpp"
 #include "reference/metrics.hpp"
@@ -25,7 +26,7 @@ struct QuantizeOptions {
   std::string file, tensor, out, format = "mxfp4", scale_layout = "linear", scale_mode = "floor", dtype = "f32",
                                  backend;
   bool four_over_six = false, dequantize = false, json = false;
-  float global_scale = 0.0f;
+  std::optional<float> global_scale;  // none: amax/2688
   int threads = 0;
 };
 
@@ -65,7 +66,7 @@ float amax_over_2688(const std::vector<std::byte>& data, DType dtype, std::int64
   return largest > 0.0 ? static_cast<float>(largest / 2688.0) : 1.0f;
 }
 
-void quantize_tensor(const QuantizeOptions& o) {
+void quantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
   const safetensors::File file(o.file);
   const safetensors::TensorView& view = file.at(o.tensor);
   const DType dtype = plain_dtype(view);
@@ -78,8 +79,11 @@ void quantize_tensor(const QuantizeOptions& o) {
   config.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
   config.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
   if (config.format == BlockFormat::kNvfp4) {
-    config.global_scale = o.global_scale != 0.0f ? o.global_scale : amax_over_2688(x, dtype, m.rows * m.cols);
+    config.global_scale = o.global_scale ? *o.global_scale : amax_over_2688(x, dtype, m.rows * m.cols);
+  } else if (o.global_scale) {
+    throw Failure(Exit::kUsage, "--global-scale has no part in format " + o.format + "; allowed with: nvfp4");
   }
+  refuse_idle_scale_options(command, {o.format});
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
   std::vector<std::byte> codes(quantized_code_bytes(config.format, m.rows, m.cols));
   std::vector<std::byte> scales(quantized_scale_bytes(config.format, config.scale_layout, m.rows, m.cols));
@@ -145,7 +149,7 @@ std::vector<std::int64_t> shape_of(const nlohmann::json& description) {
   return shape;
 }
 
-void dequantize_tensor(const QuantizeOptions& o) {
+void dequantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
   const safetensors::File file(o.file);
   QuantizeConfig config;
   std::vector<std::int64_t> shape;
@@ -161,6 +165,9 @@ void dequantize_tensor(const QuantizeOptions& o) {
   } catch (const Failure& e) {
     throw Failure(Exit::kInputFile, o.file + ": metadata '" + metadata_key(o.tensor) + "': " + e.what());
   }
+  refuse_contradiction(command, "--format", o.format, "the file's tensor", name_of(config.format));
+  refuse_contradiction(command, "--scale-layout", name_of(parse_scale_layout(o.scale_layout)),
+                       "the layout of the file's scales", name_of(config.scale_layout));
   const Matrix m = matrix_of(shape, o.tensor);
   const std::vector<std::byte> codes = copy_of(file.at(o.tensor + ".codes")),
                                scales = copy_of(file.at(o.tensor + ".scales"));
@@ -192,16 +199,18 @@ void add_quantize(CLI::App& app) {
   command->add_option("--out", o->out, "safetensors file to write")->required()->check(output_file());
   command->add_option("--format", o->format, "mxfp4, nvfp4 or mxfp8");
   command->add_option("--scale-layout", o->scale_layout, "linear, or blocked (128x4 atoms)");
-  command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4, MXFP8)");
-  command->add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
-  command->add_option("--global-scale", o->global_scale, "NVFP4 decode multiplier; default amax/2688");
-  command->add_flag("--dequantize", o->dequantize, "The other way: read NAME.codes and NAME.scales, write NAME");
-  command->add_option("--dtype", o->dtype, "With --dequantize: f32, f16 or bf16");
+  auto* dequantize =
+      command->add_flag("--dequantize", o->dequantize, "The other way: read NAME.codes and NAME.scales, write NAME");
+  command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4, MXFP8)")->excludes(dequantize);
+  command->add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less")
+      ->excludes(dequantize);
+  command->add_option("--global-scale", o->global_scale, "NVFP4 decode multiplier; default amax/2688")->excludes(dequantize);
+  command->add_option("--dtype", o->dtype, "With --dequantize: f32, f16 or bf16")->needs(dequantize);
   command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
   command->add_option("--threads", o->threads, "CPU threads; 0 = OpenMP's choice")->check(thread_count());
   command->add_flag("--json", o->json, "Print JSON");
   command->footer(kExitCodeHelp);
-  command->callback([o] { o->dequantize ? dequantize_tensor(*o) : quantize_tensor(*o); });
+  command->callback([o, command] { o->dequantize ? dequantize_tensor(*command, *o) : quantize_tensor(*command, *o); });
 }
 
 }  // namespace fp4pa::tool
