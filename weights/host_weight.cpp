@@ -74,10 +74,10 @@ Enum choice(const File& file, const json& description, const char* field, std::s
 HostWeight load_own(const File& file, const std::string& name, const std::string& text) {
   const json d = json::parse(text, nullptr, false);
   if (!d.is_object()) throw Error(file.path().string() + ": metadata '" + key_of(name) + "' is no JSON object");
-  constexpr BlockFormat kFormats[] = {BlockFormat::kMxfp4, BlockFormat::kNvfp4};
   HostWeight w;
-  w.shape.format = choice<BlockFormat>(file, d, "format", kFormats);
+  constexpr BlockFormat kFormats[] = {BlockFormat::kMxfp4, BlockFormat::kNvfp4};
   constexpr ScaleLayout kLayouts[] = {ScaleLayout::kLinear, ScaleLayout::kBlocked};
+  w.shape.format = choice<BlockFormat>(file, d, "format", kFormats);
   w.shape.scale_layout = choice<ScaleLayout>(file, d, "scale_layout", kLayouts);
   w.shape.rows = integer(file, d, "rows");
   w.shape.cols = integer(file, d, "cols");

@@ -6,6 +6,7 @@
 
 #include "tests/tool/run_tool.hpp"
 #include "tests/tool/sample.hpp"
+#include "tools/fp4pa/names.hpp"
 
 namespace {
 
@@ -42,6 +43,16 @@ TEST_CASE("cli: help and version end with 0") {
   CHECK(run_tool("--version").out.find("0.") == 0);
 }
 
+TEST_CASE("cli: help names every format that is taken") {
+  for (const char* command : {"attend", "bench decode", "bench prefill", "bench append", "bench dense"}) {
+    const std::string help = run_tool(std::string(command) + " --help").out;
+    for (const fp4pa::KvFormat format : fp4pa::tool::kAllFormats) {
+      INFO(command, ": ", fp4pa::name_of(format));
+      CHECK(help.find(fp4pa::name_of(format)) != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   const test::Scratch scratch;
   const std::string file = scratch.file("s.safetensors");
@@ -70,6 +81,7 @@ TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   check_fails("bench mxfp8 --decode never", 2, "unknown decoding 'never'; allowed: auto, per_tile, once");
   check_fails("bench decode --page-size 16,x", 2, "'x' is not a positive integer");
   check_fails("bench quantize --shape 4by4", 2, "'4by4' is not ROWSxCOLS");
+  check_fails("info --head-dim 40", 2, "head_dim is 40; allowed: multiples of 32 from 32 to 256");
   check_fails("attend " + file + " --out --json", 2, "--out: '--json'; allowed: a file's name, not beginning with -");
   check_fails("quantize " + file + " --tensor k --out --json", 2, "--out: '--json'; allowed: a file's name");
   check_fails("gemm --save --json", 2, "--save: '--json'; allowed: a file's name");

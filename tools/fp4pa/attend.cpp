@@ -188,7 +188,7 @@ void attend(const CLI::App& command, AttendOptions o) {
 void add_cache_options(CLI::App& command, AttendOptions& o) {
   auto* suite =
       command.add_flag("--suite", o.suite, "The variants whose perplexity was measured (the default without a format)");
-  command.add_option("--format", o.format, "KV format: mxfp4, nvfp4, e8m0_per_token, fp8_e4m3, bf16, f16, or all")
+  command.add_option("--format", o.format, "KV format: " + format_names() + "; or all")
       ->excludes(suite);
   command.add_option("--k-format", o.k_format, "Format of K alone")->excludes(suite);
   command.add_option("--v-format", o.v_format, "Format of V alone")->excludes(suite);

@@ -167,10 +167,10 @@ class BenchDecode : public Benchmark {
     c.add_flag("--ragged", axes_.ragged, "Lengths log-uniform from 1 to --tokens");
     c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list")->capture_default_str();
     c.add_option("--page-order", axes_.page_order, "hnd or nhd")->capture_default_str();
-    c.add_option("--format", axes_.formats, "KV formats, a list; K+V where they differ: fp8_e4m3+nvfp4")
+    c.add_option("--format", axes_.formats, "KV formats, a list of " + format_names() + "; K+V where they differ: fp8_e4m3+nvfp4")
         ->capture_default_str();
     c.add_option("--v-scale-axis", axes_.v_scale_axes, "head_dim, tokens, a list")->capture_default_str();
-    c.add_option("--dtype", axes_.dtype, "Of Q and O")->capture_default_str();
+    c.add_option("--dtype", axes_.dtype, "Of Q and O: " + dtype_names())->capture_default_str();
     c.add_option("--rotation", axes_.rotations, "Hadamard block: 0, 16, 32, 64, 128, a list")->capture_default_str();
     c.add_option("--window", axes_.windows, "Newest tokens kept in bf16, a list")->capture_default_str();
     c.add_option("--sliding-window", axes_.sliding_window, "A query sees at most this many keys");

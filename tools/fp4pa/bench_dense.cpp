@@ -185,11 +185,11 @@ class BenchDense final : public Benchmark {
  public:
   void add_options(CLI::App& c) override {
     add_shape_options(c, o_);
-    c.add_option("--format", o_.formats, "What K and V become, a list")->capture_default_str();
+    c.add_option("--format", o_.formats, "What K and V become, a list of " + format_names())->capture_default_str();
     c.add_option("--v-scale-axis", o_.v_scale_axis, "head_dim or tokens")->capture_default_str();
     c.add_option("--rotation", o_.rotation, "Hadamard block: 0, 16, 32, 64, 128");
     c.add_flag("--smooth-k", o_.smooth_k, "Quantise K less its mean over tokens");
-    c.add_option("--dtype", o_.dtype, "Of Q, K, V and O")->capture_default_str();
+    c.add_option("--dtype", o_.dtype, "Of Q, K, V and O: " + dtype_names())->capture_default_str();
   }
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {
     const std::vector<std::string> formats = split_list(o_.formats, "--format");
@@ -206,7 +206,7 @@ class BenchMxfp8 final : public Benchmark {
   void add_options(CLI::App& c) override {
     add_shape_options(c, o_);
     c.add_option("--decode", o_.decode, "Where K and V are decoded, a list: per_tile, once, auto")->capture_default_str();
-    c.add_option("--dtype", o_.dtype, "Of O")->capture_default_str();
+    c.add_option("--dtype", o_.dtype, "Of O: " + dtype_names())->capture_default_str();
   }
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {
     const std::vector<std::string> decodes = split_list(o_.decode, "--decode");

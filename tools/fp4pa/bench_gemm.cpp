@@ -81,7 +81,7 @@ class BenchGemm final : public Benchmark {
  public:
   void add_options(CLI::App& c) override {
     c.add_option("--shape", axes_.shapes, "MxNxK, a list")->capture_default_str();
-    c.add_option("--format", axes_.formats, "mxfp4, nvfp4, a list")->capture_default_str();
+    c.add_option("--format", axes_.formats, "A list of " + names_of<BlockFormat>(kWeightFormats))->capture_default_str();
     c.add_option("--activations", axes_.forms, "a16, a4, a list")->capture_default_str();
     c.add_option("--scale-layout", axes_.layout, "linear or blocked")->capture_default_str();
   }
@@ -92,7 +92,7 @@ class BenchGemm final : public Benchmark {
     for (const std::string& text : split_list(axes_.shapes, "--shape")) {
       const Shape shape = parse_shape(text);
       for (const std::string& format_text : split_list(axes_.formats, "--format")) {
-        const auto format = parse_name<BlockFormat>(format_text, std::span(kAllBlockFormats).first(2), "format");
+        const auto format = parse_name<BlockFormat>(format_text, kWeightFormats, "format");
         for (const std::string& form_text : split_list(axes_.forms, "--activations")) {
           const auto form = parse_name<ActivationForm>(form_text, kAllForms, "activations");
           steps.push_back({fmt::format("gemm {} {} {} {}", format_text, form_text, text, axes_.layout),

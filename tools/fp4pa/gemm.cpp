@@ -68,7 +68,7 @@ struct Correlation {
 
 HostWeight quantised(const GemmOptions& o, const Activations& w, const ExecDesc& exec) {
   QuantizeConfig config;
-  config.format = parse_name<BlockFormat>(o.format, std::span(kAllBlockFormats).first(2), "format");
+  config.format = parse_name<BlockFormat>(o.format, kWeightFormats, "format");
   config.scale_layout = parse_scale_layout(o.scale_layout);
   config.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
   config.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
@@ -179,7 +179,7 @@ void add_gemm(CLI::App& app) {
   command->add_option("--m", o->m, "Rows of x")->check(integer_from<std::int64_t>(1))->capture_default_str();
   command->add_option("--n", o->n, "Rows of the weight")->check(integer_from<std::int64_t>(1))->capture_default_str();
   command->add_option("--k", o->k, "Columns of both")->check(integer_from<std::int64_t>(1))->capture_default_str();
-  command->add_option("--format", o->format, "mxfp4 or nvfp4")->capture_default_str();
+  command->add_option("--format", o->format, "One of " + names_of<BlockFormat>(kWeightFormats))->capture_default_str();
   command->add_option("--activations", o->activations, "a16 (bf16) or a4 (quantised too)")->capture_default_str();
   command->add_option("--scale-layout", o->scale_layout, "linear or blocked")->capture_default_str();
   command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4)")->capture_default_str();

@@ -12,7 +12,7 @@
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/info_kernels.hpp"
 #include "tools/fp4pa/names.hpp"
-#include "tools/fp4pa/options.hpp"
+#include "tools/fp4pa/paged_cache.hpp"
 #include "tools/fp4pa/table.hpp"
 
 namespace fp4pa::tool {
@@ -94,11 +94,15 @@ void add_info(CLI::App& app) {
   auto options = std::make_shared<InfoOptions>();
   CLI::App* command = app.add_subcommand("info", "The build, its back ends, this machine and the KV formats");
   command->add_flag("--json", options->json, "Print JSON");
-  command->add_option("--head-dim", options->head_dim, "Head size that the formats' costs are for")
-      ->check(integer_from(32, 256));
+  command->add_option("--head-dim", options->head_dim, "Head size that the formats' costs are for")->capture_default_str();
   command->add_flag("--kernels", options->kernels, "The GPU kernels' machine code instead: registers, spills, inner loops");
   command->callback([options] {
     if (options->kernels) return print_kernels(options->json);
+    KvCacheDesc cache;  // costs only for what every call takes
+    cache.head_dim = options->head_dim;
+    cache.num_kv_heads = cache.page_size = 1;
+    cache.num_pages = 1;
+    check_description(cache);
     options->json ? print_as_json(*options) : print_as_text(*options);
   });
 }

@@ -20,6 +20,7 @@ inline constexpr VScaleAxis kAllScaleAxes[] = {VScaleAxis::kHeadDim, VScaleAxis:
 inline constexpr ScaleMode kAllScaleModes[] = {ScaleMode::kFloor, ScaleMode::kCeil, ScaleMode::kRceil,
                                                ScaleMode::kEven};
 inline constexpr BlockFormat kAllBlockFormats[] = {BlockFormat::kMxfp4, BlockFormat::kNvfp4, BlockFormat::kMxfp8};
+inline constexpr BlockFormat kWeightFormats[] = {BlockFormat::kMxfp4, BlockFormat::kNvfp4};
 inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 inline constexpr ScaleLayout kAllScaleLayouts[] = {ScaleLayout::kLinear, ScaleLayout::kBlocked};
 

@@ -197,7 +197,7 @@ void add_quantize(CLI::App& app) {
       ->add_option("--tensor", o->tensor, "Name of the tensor (F32, F16 or BF16); groups run along its last dimension")
       ->required();
   command->add_option("--out", o->out, "safetensors file to write")->required()->check(output_file());
-  command->add_option("--format", o->format, "mxfp4, nvfp4 or mxfp8");
+  command->add_option("--format", o->format, "One of " + names_of<BlockFormat>(kAllBlockFormats));
   command->add_option("--scale-layout", o->scale_layout, "linear, or blocked (128x4 atoms)");
   auto* dequantize =
       command->add_flag("--dequantize", o->dequantize, "The other way: read NAME.codes and NAME.scales, write NAME");
