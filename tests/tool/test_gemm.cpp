@@ -216,5 +216,15 @@ TEST_CASE("cli: gemm says how close it came, saves and loads") {
   CHECK(test::run_tool("gemm --m 0").exit_code == 2);
   CHECK(test::run_tool("gemm --file " + path + " --weight other").exit_code == 3);
   CHECK(test::run_tool("bench gemm --shape 3x64x64 --format mxfp4 --repeats 1 --warmup 0 --warm-caches --json -").exit_code == 0);
+  const test::ToolRun dtypes = test::run_tool(
+      "bench gemm --shape 3x64x64 --format mxfp4 --activations a4 --dtype bf16,f16,f32 --repeats 1 --warmup 0 --warm-caches --json -");
+  REQUIRE(dtypes.exit_code == 0);
+  const auto results = nlohmann::json::parse(dtypes.out).at("results");
+  REQUIRE(results.size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(results[i]["config"]["dtype"] == std::vector<std::string>{"bf16", "f16", "f32"}[i]);
+    CHECK(results[i]["bytes"] == 64 * 34 + (3 * 64 + 3 * 64) * (i == 2 ? 4 : 2));  // codes and scales, x and the result
+  }
+  CHECK(test::run_tool("bench gemm --shape 3x64x64 --dtype f8").err.find("unknown dtype 'f8'; allowed: f32, f16, bf16") != std::string::npos);
   CHECK(test::run_tool("bench gemm --shape 3x64").err.find("'3x64' is not MxNxK") != std::string::npos);
 }

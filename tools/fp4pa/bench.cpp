@@ -26,7 +26,7 @@ constexpr BenchKind kKinds[] = {
     {"graph", "Replays of a decode that was recorded as a graph, per call", make_bench_graph},
     {"append", "Append to a paged cache, and gather from it", make_bench_append},
     {"quantize", "Quantise tensors, and dequantise them", make_bench_quantize},
-    {"gemm", "Multiply bf16 activations with an FP4 weight", make_bench_gemm},
+    {"gemm", "Multiply activations with an FP4 weight", make_bench_gemm},
     {"dense", "Attention over contiguous Q, K and V, quantised on the way", make_bench_dense},
     {"mxfp8", "Attention over contiguous Q, K and V in MXFP8", make_bench_mxfp8},
 };

@@ -16,7 +16,7 @@ constexpr ActivationForm kAllForms[] = {ActivationForm::k16Bit, ActivationForm::
 
 struct GemmAxes {
   std::string shapes = "1x4096x4096,16x4096x4096,128x2880x2880", formats = "mxfp4,nvfp4", forms = "a16,a4",
-              layout = "linear";
+              layout = "linear", dtypes = "bf16";
 };
 
 struct Shape {
@@ -35,8 +35,8 @@ Shape parse_shape(const std::string& text) {
   return s;
 }
 
-void multiply(const Shape& s, BlockFormat format, ActivationForm form, ScaleLayout layout, const std::vector<int>& threads,
-              BenchReport& report) {
+void multiply(const Shape& s, BlockFormat format, ActivationForm form, ScaleLayout layout, DType dtype,
+              const std::vector<int>& threads, BenchReport& report) {
   Device& device = report.device();
   LinearArgs a;
   a.weight.format = format;
@@ -44,15 +44,16 @@ void multiply(const Shape& s, BlockFormat format, ActivationForm form, ScaleLayo
   a.weight.rows = s.n;
   a.weight.cols = s.k;
   a.m = s.m;
+  a.x_dtype = a.out_dtype = dtype;
   a.activations = form;
   a.weight_settled = true;  // as a loaded model's
   const Buffer codes = device.allocate(fp4_weight_code_bytes(format, s.n, s.k));
   const Buffer scales = device.allocate(fp4_weight_scale_bytes(format, layout, s.n, s.k));
-  const Buffer x = device.allocate(static_cast<std::size_t>(2 * s.m * s.k));
-  const Buffer out = device.allocate(static_cast<std::size_t>(2 * s.m * s.n));
+  const Buffer x = device.allocate(static_cast<std::size_t>(size_of(dtype) * s.m * s.k));
+  const Buffer out = device.allocate(static_cast<std::size_t>(size_of(dtype) * s.m * s.n));
   device.fill(codes, Fill::kBytes, 1);
   device.fill(scales, format == BlockFormat::kNvfp4 ? Fill::kE4m3Scales : Fill::kE8m0Scales, 2);
-  device.fill(x, Fill::kBf16, 3);
+  device.fill(x, dtype == DType::kF32 ? Fill::kF32 : dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16, 3);
   a.weight.codes = codes.data();
   a.weight.scales = scales.data();
   a.x = x.data();
@@ -67,7 +68,8 @@ void multiply(const Shape& s, BlockFormat format, ActivationForm form, ScaleLayo
     r.config = {{"format", name_of(format)},
                 {"activations", name_of(form)},
                 {"shape", fmt::format("{}x{}x{}", s.m, s.n, s.k)},
-                {"scale_layout", name_of(layout)}};
+                {"scale_layout", name_of(layout)},
+                {"dtype", name_of(dtype)}};
     if (device.has_threads()) r.config["threads"] = t;
     r.time = measure(device, report.options(), [&] { check(fp4_linear(a, exec), "fp4_linear"); });
     r.bytes = static_cast<double>(codes.bytes() + scales.bytes() + x.bytes() + out.bytes());
@@ -84,6 +86,8 @@ class BenchGemm final : public Benchmark {
     c.add_option("--format", axes_.formats, "A list of " + names_of<BlockFormat>(kWeightFormats))->capture_default_str();
     c.add_option("--activations", axes_.forms, "a16, a4, a list")->capture_default_str();
     c.add_option("--scale-layout", axes_.layout, "linear or blocked")->capture_default_str();
+    c.add_option("--dtype", axes_.dtypes, "Of x and the result, a list of " + dtype_names() + "; f32 with a4 alone")
+        ->capture_default_str();
   }
 
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {
@@ -95,8 +99,11 @@ class BenchGemm final : public Benchmark {
         const auto format = parse_name<BlockFormat>(format_text, kWeightFormats, "format");
         for (const std::string& form_text : split_list(axes_.forms, "--activations")) {
           const auto form = parse_name<ActivationForm>(form_text, kAllForms, "activations");
-          steps.push_back({fmt::format("gemm {} {} {} {}", format_text, form_text, text, axes_.layout),
-                           [=](BenchReport& report) { multiply(shape, format, form, layout, threads, report); }});
+          for (const std::string& dtype_text : split_list(axes_.dtypes, "--dtype")) {
+            const auto dtype = parse_name<DType>(dtype_text, kAllDTypes, "dtype");
+            steps.push_back({fmt::format("gemm {} {} {} {} {}", format_text, form_text, text, axes_.layout, dtype_text),
+                             [=](BenchReport& report) { multiply(shape, format, form, layout, dtype, threads, report); }});
+          }
         }
       }
     }
