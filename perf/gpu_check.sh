@@ -11,20 +11,32 @@
 #   GRID=1500 INSTANCE=25  configurations of the grid, and per instance
 #   SUITE=full             of `fp4pa bench --suite`      AXES="--format mxfp4"  axes that replace the suite's own
 #   RUNS=15                timed runs of a configuration PEERS="--sweep"        arguments of perf/peers.py, where there is PyTorch
+#   SHARE=1                the tests take every SHARE-th of the drawn configurations
+#   TEST_SECONDS=400       how long test's first program may run
+#   SM120_SECONDS=200      how long its second may, SM120's kernels in software (CUDA)
+#   SANITIZE_SECONDS=140   how long each tool of compute-sanitizer may run on each of the two
+#   SANITIZE_GRID=12       configurations of the grid under each of these tools
 #
 # Needed: nvcc 12.9 or newer (HIP: ROCm 6.4 or newer, or clang 20 and libamdhip64), CMake 3.25, ninja, a C++20 host compiler
 # with OpenMP; doctest's header, Google Highway, and for the tool CLI11, nlohmann-json and fmt.
 set -uo pipefail
+case ${1:-} in
+  -h | --help) awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"; exit 0 ;;
+esac
 cd "$(dirname "$0")/.."
 RUNTIME=${RUNTIME:-cuda}; JOBS=${JOBS:-$(nproc)}
 case $RUNTIME in
-  cuda) BUILD=${BUILD:-build/gpu}; ARCH=${ARCH:-90-real}; STEPS=${*:-build test bench}; TEST=fp4pa_test_gpu ;;
-  hip) BUILD=${BUILD:-build/gpu-hip}; ARCH=${ARCH:-gfx942;gfx950}; STEPS=${*:-build test bench}; TEST=fp4pa_test_hip ;;
+  cuda) BUILD=${BUILD:-build/gpu}; ARCH=${ARCH:-90-real}; ALLOWED="build test sanitize bench gemm"; TEST=fp4pa_test_gpu ;;
+  hip) BUILD=${BUILD:-build/gpu-hip}; ARCH=${ARCH:-gfx942;gfx950}; ALLOWED="build test bench"; TEST=fp4pa_test_hip ;;
   *) echo "RUNTIME is $RUNTIME; allowed: cuda, hip"; exit 2 ;;
 esac
-case " $RUNTIME $STEPS " in
-  *" hip "*sanitize* | *" hip "*gemm*) echo "with RUNTIME=hip the steps are build, test and bench, not: $STEPS"; exit 2 ;;
-esac
+STEPS=${*:-build test bench}
+for step in $STEPS; do
+  case " $ALLOWED " in
+    *" $step "*) ;;
+    *) echo "unknown step $step; allowed with RUNTIME=$RUNTIME: $ALLOWED"; exit 2 ;;
+  esac
+done
 OUT=${OUT:-$BUILD/results}
 mkdir -p "$BUILD" "$OUT"
 BUILD=$(cd "$BUILD" && pwd)
@@ -161,7 +173,6 @@ for step in $STEPS; do
     sanitize) sanitize ;;
     bench) bench ;;
     gemm) gemm ;;
-    *) echo "unknown step $step; allowed: build test sanitize bench gemm"; exit 2 ;;
   esac
   [ "$step" = build ] && [ $failed = 1 ] && break
 done

@@ -4,7 +4,8 @@ to reach.
 
   table.py BENCH.json [PEERS.json ...]
 
-Rows that were not measured are left out. A bar that is missed says so; the exit status is 0 either way.
+Append and gather say what is scattered over the cache: whole pages, or every token by itself. Rows that were not measured are
+left out. A bar that is missed says so; the exit status is 0 either way.
 """
 import argparse
 
@@ -50,21 +51,22 @@ def print_table(header, rows):
 
 def decode_table(results):
     rows = []
-    for shape, *_ in DECODE:
-        ours = {f: plain(results, f, **shape_of(shape)) for f in FORMATS}
-        if not any(ours.values()):
-            continue
-        cudnn = find(results, "decode", backend="torch-cudnn", **shape_of(shape))
-        rows.append([name_of(shape), *(cell(ours[f]) for f in FORMATS), f"{cudnn.us:.1f} us" if cudnn else "",
-                     *(f"{cudnn.us / ours[f].us:.2f}" if cudnn and ours[f] else "" for f in ("mxfp4", "nvfp4"))])
     extra = [("ragged b64 32/8 to 32K", dict(batch=64, heads=32, kv_heads=8, kv_len=32768, head_dim=128, ragged=True)),
              ("b32 32/8 8K D64", dict(batch=32, heads=32, kv_heads=8, kv_len=8192, head_dim=64)),
              ("b32 32/8 8K D256", dict(batch=32, heads=32, kv_heads=8, kv_len=8192, head_dim=256))]
-    for name, config in extra:
+    for name, config in [(name_of(shape), shape_of(shape)) for shape, *_ in DECODE] + extra:
         ours = {f: plain(results, f, **config) for f in FORMATS}
-        if any(ours.values()):
-            rows.append([name, *(cell(ours[f]) for f in FORMATS), "", "", ""])
+        if not any(ours.values()):
+            continue
+        cudnn = find(results, "decode", backend="torch-cudnn", **config)  # it has no ragged lengths
+        rows.append([name, *(cell(ours[f]) for f in FORMATS), f"{cudnn.us:.1f} us" if cudnn else "",
+                     *(f"{cudnn.us / ours[f].us:.2f}" if cudnn and ours[f] else "" for f in ("mxfp4", "nvfp4"))])
     print_table(["batch, query/KV heads, tokens", *FORMATS, "cuDNN bf16", "mxfp4 against it", "nvfp4 against it"], rows)
+
+
+def digits(value, bar):
+    """Three digits of the value, or as many as tell it from the bar."""
+    return next((text for text in (f"{value:.{n}g}" for n in range(3, 17)) if value == bar or float(text) != bar), repr(value))
 
 
 class Bars:
@@ -75,7 +77,7 @@ class Bars:
 
     def add(self, what, value, bar, unit="", least=True):
         met = value >= bar if least else value <= bar
-        self.rows.append([what, f"{value:.3g}{unit}", f"{'at least' if least else 'at most'} {bar:.3g}{unit}",
+        self.rows.append([what, f"{digits(value, bar)}{unit}", f"{'at least' if least else 'at most'} {bar:.3g}{unit}",
                           "reached" if met else "missed"])
 
     def ratio(self, what, one, other, bar, least=False):
@@ -127,14 +129,17 @@ def other_bars(results, bars):
             c = r.config
             what = f"{r.bench} {c['format']}" + (f", rotation {c['rotation']}" if c["rotation"] else "")
             what += ", V along tokens" if c["v_scale_axis"] == "tokens" else ""
+            what += f", {c['slots']} scattered" if "slots" in c else ""
             bars.add(f"{what}, {c['tokens'] // 1024}K tokens, of the bandwidth", 100 * r.share, 85, " %")
         elif r.bench in ("quantize", "dequantize") and r.share is not None and r.has(shape="32768x8192"):
             c = r.config
             layout = "" if c["scale_layout"] == "linear" else ", blocked scales"
             bars.add(f"{r.bench} {c['format']} from {c['dtype']} {c['shape']}{layout}, of the bandwidth", 100 * r.share, 85, " %")
     for fmt in FORMATS[:2]:
-        bars.ratio(f"append {fmt}, rotation over none", find(results, "append", format=fmt, rotation=128, v_scale_axis="head_dim"),
-                   find(results, "append", format=fmt, rotation=0, v_scale_axis="head_dim"), 1.10)
+        rotated = find(results, "append", format=fmt, rotation=128, v_scale_axis="head_dim")
+        if rotated:
+            plainly = find(results, "append", format=fmt, rotation=0, v_scale_axis="head_dim", slots=rotated.config.get("slots"))
+            bars.ratio(f"append {fmt}, rotation over none", rotated, plainly, 1.10)
     for tensor in TENSORS:
         bars.ratio(f"quantise mxfp4 f32 {tensor}, speed against Triton", find(results, "quantize", shape=tensor, backend="triton"),
                    find(results, "quantize", shape=tensor, backend="fp4pa"), 1.0, least=True)

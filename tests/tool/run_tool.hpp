@@ -1,4 +1,4 @@
-// Runs the fp4pa executable of this build as a user would, and keeps what it said.
+// Runs the fp4pa executable of this build, or another program, as a user would, and keeps what it said.
 #pragma once
 
 #include <sys/wait.h>
@@ -24,12 +24,10 @@ struct ToolRun {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// @param arguments  as typed into a shell
-/// @param environment  "NAME=value " in front of the command, or nothing
-[[nodiscard]] inline ToolRun run_tool(const std::string& arguments, const std::string& environment = "") {
+/// @param typed  into a shell
+[[nodiscard]] inline ToolRun run_program(const std::string& typed) {
   const Scratch scratch;
-  const std::string command = environment + "'" FP4PA_TOOL_PATH "' " + arguments + " >'" + scratch.file("out") +
-                              "' 2>'" + scratch.file("err") + "' </dev/null";
+  const std::string command = typed + " >'" + scratch.file("out") + "' 2>'" + scratch.file("err") + "' </dev/null";
   const int status = std::system(command.c_str());
   if (status == -1) throw std::runtime_error("cannot run: " + command);
   ToolRun run;
@@ -37,6 +35,12 @@ struct ToolRun {
   run.out = read_text(scratch.file("out"));
   run.err = read_text(scratch.file("err"));
   return run;
+}
+
+/// @param arguments  as typed into a shell
+/// @param environment  "NAME=value " in front of the command, or nothing
+[[nodiscard]] inline ToolRun run_tool(const std::string& arguments, const std::string& environment = "") {
+  return run_program(environment + "'" FP4PA_TOOL_PATH "' " + arguments);
 }
 
 }  // namespace test
