@@ -111,7 +111,7 @@ const std::vector<Suite>& suites() {
        {"gemm --shape 1x8192x8192,4x8192x8192,16x8192x8192,64x8192x8192,256x2880x2880,2048x2880x7680"},
        {}},
       {"full",
-       "decode, variants, prefill, graph, cache and sweep",
+       "decode, variants, prefill, graph, cache and sweep; not layers, dense and gemm",
        {},
        {"decode", "variants", "prefill", "graph", "cache", "sweep"}},
   };
