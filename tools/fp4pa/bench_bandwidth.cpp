@@ -35,8 +35,8 @@ void bandwidth(const BandwidthOptions& o) {
     table.add({std::to_string(threads), fmt::format("{:.2f}", b.best_gbs), fmt::format("{:.2f}", b.median_gbs),
                std::to_string(b.buffer_bytes >> 20)});
   }
-  const std::string csv =
-      csv_of({"threads", "best_gbs", "median_gbs", "buffer_bytes", "repeats"}, document["read_bandwidth"]);
+  const std::string csv = csv_of({"threads", "best_gbs", "median_gbs", "buffer_bytes", "repeats"},
+                                 document["read_bandwidth"].get<std::vector<nlohmann::ordered_json>>());
   write_files(o.output, document, csv);
   if (print_results(o.output, document, csv)) return;
   fmt::print("{}\n", device->name());

@@ -159,7 +159,8 @@ void add_output_options(CLI::App& command, BenchOutput& output) {
     // The file is optional: what follows may be the next option.
     command.add_option(name, file, help)->expected(0, 1)->default_str("-")->option_text("[FILE]")->check(output_file(true));
   };
-  add("--json", output.json, "Print the results as JSON in place of the tables; with a FILE, write them there");
+  add("--json", output.json,
+      "Print the results as JSON in place of the tables; with a FILE, write them there (- is stdout; no other name begins with -)");
   add("--csv", output.csv, "The same as CSV");
 }
 
