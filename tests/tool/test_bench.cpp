@@ -91,7 +91,7 @@ TEST_CASE("bench: axes beside --suite replace the rows' own, and equal steps are
     CHECK(configs.insert(result.at("config").dump()).second);
   }
   CHECK(document.at("suite") == "variants");
-  CHECK(configs.size() == 3);  // plain, a window of 64, rotation 128; MXFP8's V has one way to be scaled
+  CHECK(configs.size() == 4);  // plain, at head_dim 64, a window of 64, rotation 128; MXFP8's V has one way to be scaled
 }
 
 TEST_CASE("bench: a suite's own failures and options nobody knows end with 2") {

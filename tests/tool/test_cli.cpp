@@ -121,8 +121,8 @@ TEST_CASE("cli: an option that would have no effect is refused, with the reason"
   check_fails(dequantize + " --scale-mode even", 2, "excludes");
   CHECK(run_tool(dequantize + " --format mxfp4 --dtype f16").exit_code == 0);
   check_fails(quantize + " --dtype f16", 2, "--dtype requires --dequantize");
-  check_fails(quantize + " --format nvfp4 --global-scale 0", 2, "global_scale is 0; allowed: finite and greater than 0");
-  check_fails(quantize + " --format nvfp4 --global-scale -1", 2, "global_scale is -1; allowed: finite and greater than 0");
+  check_fails(quantize + " --format nvfp4 --global-scale 0", 2, "global_scale is 0; allowed: 2^-126 to 2^126");
+  check_fails(quantize + " --format nvfp4 --global-scale -1", 2, "global_scale is -1; allowed: 2^-126 to 2^126");
   check_fails(quantize + " --format mxfp4 --global-scale 2", 2, "--global-scale has no part in format mxfp4; allowed with: nvfp4");
 
   check_fails(attend + " --format ''", 2, "unknown KV format ''; allowed: mxfp4, nvfp4");
