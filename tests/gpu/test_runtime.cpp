@@ -389,12 +389,12 @@ TEST_CASE("page ids past 65535 in a pool past 4 GiB") {
 TEST_CASE("a plan of another kind of device is refused") {
   scene::Scene s(spec_of(KvFormat::kMxfp4, {{1, 1000, 0}}));
   OnDevice d(s);
-  CHECK(gpu_test::kBackend.run({s.config, d.choice, d.args}) == Status::kOk);
+  CHECK(gpu_test::kBackend.run({d.config, d.choice, d.args}) == Status::kOk);
   for (std::int32_t api::PlannedDevice::*const field :
        {&api::PlannedDevice::architecture, &api::PlannedDevice::multiprocessors, &api::PlannedDevice::shared_bytes}) {
     api::PlanChoice other = d.choice;
     ++(other.device.*field);
-    CHECK_REFUSED(gpu_test::kBackend.run({s.config, other, d.args}), Status::kPlanMismatch, "the current device has", "the plan is for");
+    CHECK_REFUSED(gpu_test::kBackend.run({d.config, other, d.args}), Status::kPlanMismatch, "the current device has", "the plan is for");
   }
 }
 
