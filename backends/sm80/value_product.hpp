@@ -14,8 +14,8 @@
 //   E4M3, f16, bf16             as they are
 // Probabilities come raised by 2^6 (kProbabilityLog2), and may be 2^9 more (kHeadroomLog2): in f16 what is 2^-30 of a row's
 // largest is the least that counts, and eleven bits of what is more than 2^-20, or 2^-6 where a block's scale is the window's least.
-// Of NVFP4's groups side by side the least that counts is 2^-27 of a row's largest where the scale is the largest of a worker's first
-// tile, and as much more as a scale is less, see GroupScales.
+// Of NVFP4's groups side by side the least that counts is 2^-27 of a row's largest where the scale is the largest so far, and as much
+// more as a scale is less, see GroupScales.
 #pragma once
 
 #include <cstdint>

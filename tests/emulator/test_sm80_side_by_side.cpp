@@ -65,6 +65,22 @@ AttentionConfig decode_call(KvFormat format, DType q_dtype, Rotation rotation, i
   return c;
 }
 
+/// Two sequences of one query token and 4 rows a KV head, the first of kv_len keys.
+scene::Spec four_rows(KvFormat format, DType q_dtype, std::int32_t kv_len) {
+  scene::Spec spec;
+  spec.k = spec.v = format;
+  spec.head_dim = 128;
+  spec.group_heads = 4;
+  spec.page_size = 32;
+  spec.q_dtype = q_dtype;
+  spec.sequences = {{1, kv_len, 0}, {1, 77, 1}};
+  return spec;
+}
+void decode_on_cuda(scene::Scene& s) {
+  s.config.backend = "cuda";
+  s.config.matrix_path = MatrixPath::kDecode;
+}
+
 /// How far calls of an instance with something side by side are from the reference, and from what an instance of 8 rows with the same
 /// queries gives.
 struct Apart {
@@ -195,16 +211,8 @@ TEST_CASE("sm_80: NVFP4's groups side by side give what scales multiplied into c
 /// E4M3 has 2^-9 to 448; byte 0 is 0.
 TEST_CASE("sm_80: NVFP4's groups side by side, and scales at the ends of their range") {
   const emulator_test::Setup before = emulator_test::current;
-  scene::Spec spec;
-  spec.k = spec.v = KvFormat::kNvfp4;
-  spec.head_dim = 128;
-  spec.group_heads = 4;
-  spec.page_size = 32;
-  spec.q_dtype = DType::kBF16;
-  spec.sequences = {{1, 300, 0}, {1, 77, 1}};
-  scene::Scene s(spec);
-  s.config.backend = "cuda";
-  s.config.matrix_path = MatrixPath::kDecode;
+  scene::Scene s(four_rows(KvFormat::kNvfp4, DType::kBF16, 300));
+  decode_on_cuda(s);
   const auto check = [&] {
     CHECK(simt::kInstances[extreme::run_without_findings(s, emulator_test::kSm80)].side_by_side == SideBySide::kGroups);
   };
@@ -231,14 +239,8 @@ TEST_CASE("sm_80: NVFP4's groups side by side, and scales at the ends of their r
 
 TEST_CASE("sm_80: terms side by side, and scales at the ends of their range") {
   const emulator_test::Setup before = emulator_test::current;
-  scene::Spec spec;
-  spec.head_dim = 128;
-  spec.group_heads = 4;
-  spec.page_size = 32;
-  spec.sequences = {{1, 300, 0}, {1, 77, 1}};
-  scene::Scene s(spec);
-  s.config.backend = "cuda";
-  s.config.matrix_path = MatrixPath::kDecode;
+  scene::Scene s(four_rows(KvFormat::kMxfp4, DType::kF32, 300));
+  decode_on_cuda(s);
   const auto check = [&] {
     CHECK(simt::kInstances[extreme::run_without_findings(s, emulator_test::kSm80)].side_by_side == SideBySide::kTerms);
   };
@@ -256,16 +258,9 @@ TEST_CASE("sm_80: terms side by side, and scales at the ends of their range") {
 /// V's scales must keep it, however small the scales are and wherever larger ones come.
 TEST_CASE("sm_80: NVFP4's groups side by side keep a long tail of small probabilities") {
   const emulator_test::Setup before = emulator_test::current;
-  scene::Spec spec;
-  spec.k = spec.v = KvFormat::kNvfp4;
-  spec.head_dim = 128;
-  spec.group_heads = 4;
-  spec.page_size = 32;
-  spec.q_dtype = DType::kBF16;
-  spec.sequences = {{1, 700, 0}, {1, 77, 1}};
-  scene::Scene s(spec);
-  s.config.backend = "cuda";
-  s.config.matrix_path = MatrixPath::kDecode;
+  scene::Scene s(four_rows(KvFormat::kNvfp4, DType::kBF16, 700));
+  decode_on_cuda(s);
+  const scene::Spec& spec = s.spec;
   for (int i = 0; i < 2 * s.q_heads() * spec.head_dim; ++i) {
     const std::uint16_t one = 0x3f80;
     std::memcpy(s.q.data() + 2 * i, &one, 2);
