@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 namespace fp4pa::weights {
 namespace {
@@ -30,12 +31,12 @@ std::string text_of(const std::vector<std::int64_t>& shape) { return json(shape)
 }
 
 /// A tensor of bytes with exactly this shape.
-std::vector<std::byte> bytes_of(const File& file, const TensorView& tensor, const std::vector<std::int64_t>& shape,
-                                const char* also = "U8") {
+std::span<const std::byte> bytes_of(const File& file, const TensorView& tensor, const std::vector<std::int64_t>& shape,
+                                    const char* also = "U8") {
   if ((tensor.dtype != "U8" && tensor.dtype != also) || tensor.shape != shape) {
     refuse(file, tensor, (std::string(also) == "U8" ? "" : std::string(also) + " or ") + "U8 " + text_of(shape));
   }
-  return {tensor.data.begin(), tensor.data.end()};
+  return tensor.data;
 }
 
 /// `count` decode multipliers, each of which the library takes.
@@ -71,10 +72,10 @@ Enum choice(const File& file, const json& description, const char* field, std::s
   throw Error(file.path().string() + ": metadata of the weight has " + field + " '" + word + "'; allowed: " + allowed);
 }
 
-HostWeight load_own(const File& file, const std::string& name, const std::string& text) {
+FileWeight find_own(const File& file, const std::string& name, const std::string& text) {
   const json d = json::parse(text, nullptr, false);
   if (!d.is_object()) throw Error(file.path().string() + ": metadata '" + key_of(name) + "' is no JSON object");
-  HostWeight w;
+  FileWeight w;
   constexpr BlockFormat kFormats[] = {BlockFormat::kMxfp4, BlockFormat::kNvfp4};
   constexpr ScaleLayout kLayouts[] = {ScaleLayout::kLinear, ScaleLayout::kBlocked};
   w.shape.format = choice<BlockFormat>(file, d, "format", kFormats);
@@ -92,12 +93,12 @@ HostWeight load_own(const File& file, const std::string& name, const std::string
   return w;
 }
 
-HostWeight load_gpt_oss(const File& file, const TensorView& blocks, const TensorView& scales) {
+FileWeight find_gpt_oss(const File& file, const TensorView& blocks, const TensorView& scales) {
   const std::vector<std::int64_t>& shape = blocks.shape;
   if ((shape.size() != 3 && shape.size() != 4) || shape.back() != 16 || blocks.elements() == 0) {
     refuse(file, blocks, "U8 [(experts,) rows, groups, 16]");
   }
-  HostWeight w;
+  FileWeight w;
   w.shape.batch = shape.size() == 4 ? shape[0] : 1;
   w.shape.rows = shape[shape.size() - 3];
   w.shape.cols = 32 * shape[shape.size() - 2];
@@ -106,9 +107,9 @@ HostWeight load_gpt_oss(const File& file, const TensorView& blocks, const Tensor
   return w;
 }
 
-HostWeight load_modelopt(const File& file, const std::string& name, const TensorView& weight) {
+FileWeight find_modelopt(const File& file, const std::string& name, const TensorView& weight) {
   if (weight.shape.size() != 2 || weight.elements() == 0 || weight.shape[1] % 8 != 0) refuse(file, weight, "U8 [rows, cols / 2], cols a multiple of 16");
-  HostWeight w;
+  FileWeight w;
   w.shape.format = BlockFormat::kNvfp4;
   w.shape.rows = weight.shape[0];
   w.shape.cols = 2 * weight.shape[1];
@@ -128,27 +129,39 @@ Fp4Weight HostWeight::view() const noexcept {
   return w;
 }
 
-void save_weight(const std::filesystem::path& path, const std::string& name, const HostWeight& weight) {
-  const Fp4Weight& s = weight.shape;
-  const json description{{"format", name_of(s.format)}, {"scale_layout", name_of(s.scale_layout)}, {"rows", s.rows}, {"cols", s.cols}, {"batch", s.batch}};
-  const auto codes = static_cast<std::int64_t>(weight.codes.size());
-  const auto scales = static_cast<std::int64_t>(weight.scales.size());
-  std::vector<safetensors::TensorToWrite> tensors{{name + ".codes", "U8", {s.batch, s.rows, codes / s.batch / s.rows}, weight.codes},
-                                                  {name + ".scales", "U8", {s.batch, scales / s.batch}, weight.scales}};
-  if (!weight.global_scales.empty()) {
-    tensors.push_back({name + ".global_scales", "F32", {s.batch}, std::as_bytes(std::span(weight.global_scales))});
+void save_weight(const std::filesystem::path& path, const std::string& name, const Fp4Weight& w) {
+  const json description{{"format", name_of(w.format)}, {"scale_layout", name_of(w.scale_layout)}, {"rows", w.rows}, {"cols", w.cols}, {"batch", w.batch}};
+  const std::span codes(static_cast<const std::byte*>(w.codes), fp4_weight_code_bytes(w.format, w.rows, w.cols, w.batch));
+  const std::span scales(static_cast<const std::byte*>(w.scales), fp4_weight_scale_bytes(w.format, w.scale_layout, w.rows, w.cols, w.batch));
+  const auto of_each = [&](std::span<const std::byte> bytes) { return static_cast<std::int64_t>(bytes.size()) / w.batch; };
+  std::vector<safetensors::TensorToWrite> tensors{{name + ".codes", "U8", {w.batch, w.rows, of_each(codes) / w.rows}, codes},
+                                                  {name + ".scales", "U8", {w.batch, of_each(scales)}, scales}};
+  const std::vector<float> one_for_all(static_cast<std::size_t>(w.batch), w.global_scale);
+  if (w.format == BlockFormat::kNvfp4) {
+    const std::span globals(w.global_scale_ptr != nullptr ? w.global_scale_ptr : one_for_all.data(), one_for_all.size());
+    tensors.push_back({name + ".global_scales", "F32", {w.batch}, std::as_bytes(globals)});
   }
   safetensors::write(path, tensors, {{key_of(name), description.dump()}});
 }
 
-HostWeight load_weight(const File& file, const std::string& name) {
-  if (const auto own = file.metadata().find(key_of(name)); own != file.metadata().end()) return load_own(file, name, own->second);
-  if (const TensorView* blocks = find(file, name + "_blocks")) return load_gpt_oss(file, *blocks, file.at(name + "_scales"));
-  if (const TensorView* weight = find(file, name + ".weight")) return load_modelopt(file, name, *weight);
+FileWeight find_weight(const File& file, const std::string& name) {
+  if (const auto own = file.metadata().find(key_of(name)); own != file.metadata().end()) return find_own(file, name, own->second);
+  if (const TensorView* blocks = find(file, name + "_blocks")) return find_gpt_oss(file, *blocks, file.at(name + "_scales"));
+  if (const TensorView* weight = find(file, name + ".weight")) return find_modelopt(file, name, *weight);
   std::string existing;
   for (const TensorView& tensor : file.tensors()) existing += (existing.empty() ? "" : ", ") + tensor.name;
   throw Error(file.path().string() + ": no FP4 weight '" + name + "' (metadata " + key_of(name) + ", tensor " + name + "_blocks or " + name +
               ".weight); it holds " + (existing.empty() ? "none" : existing));
+}
+
+HostWeight load_weight(const File& file, const std::string& name) {
+  FileWeight found = find_weight(file, name);
+  HostWeight w;
+  w.shape = found.shape;
+  w.codes.assign(found.codes.begin(), found.codes.end());
+  w.scales.assign(found.scales.begin(), found.scales.end());
+  w.global_scales = std::move(found.global_scales);
+  return w;
 }
 
 }  // namespace fp4pa::weights

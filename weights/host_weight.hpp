@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,21 @@ struct HostWeight {
   std::vector<float> global_scales;  ///< [batch]; empty for MXFP4
 };
 
-/// Throws safetensors::Error.
-void save_weight(const std::filesystem::path& path, const std::string& name, const HostWeight& weight);
+/// A weight where it lies in a file: codes and scales are the file's bytes, at any address.
+struct FileWeight {
+  Fp4Weight shape;  ///< pointers unset
+  std::span<const std::byte> codes, scales;
+  std::vector<float> global_scales;  ///< [batch]; empty for MXFP4
+};
 
-/// The weight called `name`, in whichever of the three forms the file has it.
+/// @param weight  in the host's memory
+/// Throws safetensors::Error.
+void save_weight(const std::filesystem::path& path, const std::string& name, const Fp4Weight& weight);
+
+/// The weight called `name`, in whichever of the three forms the file has it; the file must outlive the result.
 /// Throws safetensors::Error naming what is missing, or what does not fit.
+[[nodiscard]] FileWeight find_weight(const safetensors::File& file, const std::string& name);
+/// A copy of it.
 [[nodiscard]] HostWeight load_weight(const safetensors::File& file, const std::string& name);
 
 }  // namespace fp4pa::weights

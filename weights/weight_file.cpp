@@ -1,4 +1,4 @@
-// The public calls on weights in files: what weights/ throws becomes a Status, and its vectors the caller's memory.
+// The public calls on weights in files: what weights/ throws becomes a Status.
 #include <cstring>
 #include <exception>
 
@@ -34,7 +34,7 @@ Status fp4_find_weight(const char* path, const char* name, Fp4Weight* weight) no
   if (const Status s = validate_names(path, name); s != Status::kOk) return s;
   if (weight == nullptr) return api::fail(Status::kNullPointer, "weight is null");
   return caught([&] {
-    *weight = weights::load_weight(safetensors::File(path), name).shape;
+    *weight = weights::find_weight(safetensors::File(path), name).shape;
     return Status::kOk;
   });
 }
@@ -45,7 +45,8 @@ Status fp4_load_weight(const char* path, const char* name, void* codes, void* sc
   if (const Status s = api::validate_pointer("codes", codes, 16); s != Status::kOk) return s;
   if (const Status s = api::validate_pointer("scales", scales, 4); s != Status::kOk) return s;
   return caught([&] {
-    const weights::HostWeight w = weights::load_weight(safetensors::File(path), name);
+    const safetensors::File file(path);
+    const weights::FileWeight w = weights::find_weight(file, name);
     Fp4Weight loaded = w.shape;
     loaded.codes = codes;
     loaded.scales = scales;
@@ -65,21 +66,7 @@ Status fp4_save_weight(const char* path, const char* name, const Fp4Weight& weig
   if (const Status s = validate_names(path, name); s != Status::kOk) return s;
   if (const Status s = api::validate_weight(weight); s != Status::kOk) return s;
   return caught([&] {
-    const auto copy = [](const void* from, std::size_t bytes) {
-      const auto* const first = static_cast<const std::byte*>(from);
-      return std::vector<std::byte>(first, first + bytes);
-    };
-    weights::HostWeight w;
-    w.shape = weight;
-    w.codes = copy(weight.codes, fp4_weight_code_bytes(weight.format, weight.rows, weight.cols, weight.batch));
-    w.scales = copy(weight.scales, fp4_weight_scale_bytes(weight.format, weight.scale_layout, weight.rows, weight.cols, weight.batch));
-    if (weight.format == BlockFormat::kNvfp4) {
-      w.global_scales.assign(static_cast<std::size_t>(weight.batch), weight.global_scale);
-      if (weight.global_scale_ptr != nullptr) {
-        std::memcpy(w.global_scales.data(), weight.global_scale_ptr, w.global_scales.size() * sizeof(float));
-      }
-    }
-    weights::save_weight(path, name, w);
+    weights::save_weight(path, name, weight);
     return Status::kOk;
   });
 }

@@ -97,7 +97,7 @@ TEST_CASE("weight file: what was quantised and saved comes back, from C++ and fr
   }
 }
 
-TEST_CASE("weight file: what the calls refuse") {
+TEST_CASE("weight file: what the calls refuse, and a multiplier that is no array") {
   const test::Scratch scratch;
   const std::string path = scratch.file("w.safetensors");
   Fp4Weight weight;
@@ -114,6 +114,14 @@ TEST_CASE("weight file: what the calls refuse") {
   std::vector<std::byte> codes(w.codes.size() + 16), scales(w.scales.size());
   refused(fp4_load_weight(path.c_str(), "w", codes.data() + 1, scales.data(), nullptr, &weight), Status::kMisalignedPointer, "codes");
   refused(fp4_load_weight(path.c_str(), "w", codes.data(), scales.data(), nullptr, &weight), Status::kNullPointer, "global_scales");
+  // One multiplier for all is written once for each.
+  Fp4Weight single = w.view();
+  single.global_scale_ptr = nullptr;
+  single.global_scale = 0.375f;
+  float global = 0.0f;
+  REQUIRE(fp4_save_weight(path.c_str(), "w", single) == Status::kOk);
+  REQUIRE(fp4_load_weight(path.c_str(), "w", codes.data(), scales.data(), &global, &weight) == Status::kOk);
+  CHECK(global == 0.375f);
   Fp4Weight bad = w.view();
   bad.rows = 0;
   refused(fp4_save_weight(path.c_str(), "w", bad), Status::kInvalidSize, "rows is 0");
@@ -126,7 +134,7 @@ TEST_CASE("weight file: a round trip keeps every byte") {
     for (const ScaleLayout layout : {ScaleLayout::kLinear, ScaleLayout::kBlocked}) {
       const HostWeight w = some_weight(format, layout, 2);
       const std::string path = scratch.file("w.safetensors");
-      save_weight(path, "layer.0", w);
+      save_weight(path, "layer.0", w.view());
       const safetensors::File file(path);
       const HostWeight back = load_weight(file, "layer.0");
       CHECK(back.codes == w.codes);

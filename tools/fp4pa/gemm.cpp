@@ -124,7 +124,7 @@ void run(const CLI::App& command, GemmOptions o) {
     original = gaussian(o.n, o.k, o.seed + 1);
     weight = quantised(o, *original, exec);
   }
-  if (!o.save.empty()) save_weight(o.save, o.weight, weight);
+  if (!o.save.empty()) save_weight(o.save, o.weight, weight.view());
 
   std::vector<float> out(static_cast<std::size_t>(o.m * o.n));
   LinearArgs a;
