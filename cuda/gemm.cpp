@@ -131,9 +131,9 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   prepared.paired = sm90.function == nullptr;
   auto* const memory = static_cast<std::uint8_t*>(a.workspace);
 
-  // f16 rows that cp.async can take are multiplied where they lie.
-  const bool as_it_is = !quantise && a.x_dtype == DType::kF16 && (t.x_tiles <= 2 || sm90.function != nullptr) && weight.cols % 8 == 0 &&
-                        reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0;
+  // Rows that can be copied are multiplied where they lie: in f16, and by the kernels of sm_90 in bf16.
+  const bool takes = a.x_dtype == DType::kF16 ? t.x_tiles <= 2 || sm90.function != nullptr : sm90.bf16;
+  const bool as_it_is = !quantise && takes && has_whole_pieces(a);
   sm80::GemmParams p{};
   if (as_it_is) {
     p.x = static_cast<const std::uint16_t*>(a.x);

@@ -39,7 +39,7 @@ namespace {
   std::atomic<int>* const slot = device.device < kMaxDevices ? &known[device.device][splits] : nullptr;
   if (slot != nullptr && slot->load() > 0) return slot->load();
   Sm90Division d{};
-  d.function = gemm_few_function(false, 1);
+  d.function = gemm_few_function(false, false, 1);
   d.row_tiles = d.m_tiles = 1;
   d.splits = splits;
   d.threads = sm90::kFewThreads;
@@ -81,7 +81,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   constexpr double kCluster = 0.3;                      // meeting, twice
   const double cluster_block = few ? 0.0 : 0.1;         // for each block beyond two
   const double stage_of_x = few ? 1.0 / 48 : 1.0 / 96;  // bringing in 128 columns of a row
-  d.function = gemm_few_function(nvfp4, a.m);
+  d.function = gemm_few_function(nvfp4, d.bf16, a.m);
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(a.m);
   d.m_tiles = 1;
@@ -116,7 +116,7 @@ void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& ch
   } kShapes[] = {{32, 560, 3800}, {64, 600, 5000}, {128, 745, 6500}, {192, 910, 8200}, {256, 1160, 10500}};
   constexpr double kCluster = 2500;
   for (const auto& shape : kShapes) {
-    const sm90::ManyLayout layout{shape.x_rows, nvfp4};
+    const sm90::ManyLayout layout{shape.x_rows, nvfp4, d.bf16};
     d.x_rows = layout.x_rows;
     d.w_rows = layout.kRows;
     d.threads = layout.kThreads;
@@ -169,6 +169,7 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   if (device.compute_capability != 90 || layout.code_row_bytes() % 16 != 0 || theirs) return Status::kOk;
   Sm90Division d{};
   d.stages = static_cast<std::int32_t>(ceil_div(a.weight.cols, sm80::kGemmStage));
+  d.bf16 = a.activations == ActivationForm::k16Bit && a.x_dtype == DType::kBF16 && has_whole_pieces(a);
   Cheapest cheapest{device, a.batch};
   if (a.m <= sm90::kSixteenX) {
     consider_few(a, nvfp4, d, cheapest);
@@ -191,7 +192,8 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool e
   gemm.row_tiles = d.row_tiles;
   sm90::FewParams few{gemm, d.row_groups, d.block_stages, early};
   sm90::ManyParams many{{}, {}, gemm, early};
-  if (!d.few && (!describe(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m,
+  const CUtensorMapDataType x_type = d.bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  if (!d.few && (!describe(x_type, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m,
                            gemm.x_row * 2, sm90::kPanelDims, d.x_rows, &many.x) ||
                  !describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,
                            gemm.code_batch == 0 ? gemm.n : batch * gemm.n, gemm.row_bytes, sm80::kCodeBytes,

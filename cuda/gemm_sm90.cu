@@ -7,49 +7,56 @@
 namespace fp4pa::cuda {
 namespace {
 
-template <bool kNvfp4, bool kOwnSums>
+template <bool kNvfp4, bool kBf16, bool kOwnSums>
 __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_few(const __grid_constant__ sm90::FewParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::FewBlock<kNvfp4, kOwnSums>(params, shared).run();
+  sm90::FewBlock<kNvfp4, kOwnSums, kBf16>(params, shared).run();
 }
-template <bool kNvfp4>
+template <bool kNvfp4, bool kBf16>
 __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_sixteen(const __grid_constant__ sm90::FewParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::SixteenBlock<kNvfp4>(params, shared).run();
+  sm90::SixteenBlock<kNvfp4, kBf16>(params, shared).run();
 }
 // nvcc 13.0 cannot name a kernel whose template's argument is a layout.
-template <bool kNvfp4, int kX>
+template <bool kNvfp4, bool kBf16, int kX>
 __global__ void __launch_bounds__(sm90::ManyLayout::kThreads, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::many_block<sm90::ManyLayout{kX, kNvfp4}>(params, shared);
+  sm90::many_block<sm90::ManyLayout{kX, kNvfp4, kBf16}>(params, shared);
 }
 
 }  // namespace
 
-template <bool kNvfp4>
+template <bool kNvfp4, bool kBf16>
 static const void* few_function(std::int64_t m) {
-  return m <= 2                ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, true>)
-         : m <= sm90::kFewMostX ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, false>)
-                                : reinterpret_cast<const void*>(&gemm_sixteen<kNvfp4>);
+  return m <= 2                ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, true>)
+         : m <= sm90::kFewMostX ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, false>)
+                                : reinterpret_cast<const void*>(&gemm_sixteen<kNvfp4, kBf16>);
 }
-const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept { return nvfp4 ? few_function<true>(m) : few_function<false>(m); }
+const void* gemm_few_function(bool nvfp4, bool bf16, std::int64_t m) noexcept {
+  if (bf16) return nvfp4 ? few_function<true, true>(m) : few_function<false, true>(m);
+  return nvfp4 ? few_function<true, false>(m) : few_function<false, false>(m);
+}
 
 template <int kX>
-static const void* many_function(bool nvfp4) {
-  return nvfp4 ? reinterpret_cast<const void*>(&gemm_many<true, kX>) : reinterpret_cast<const void*>(&gemm_many<false, kX>);
+static const void* many_function(const sm90::ManyLayout& layout) {
+  const auto of = [&]<bool kNvfp4>() {
+    return layout.bf16 ? reinterpret_cast<const void*>(&gemm_many<kNvfp4, true, kX>)
+                       : reinterpret_cast<const void*>(&gemm_many<kNvfp4, false, kX>);
+  };
+  return layout.nvfp4 ? of.template operator()<true>() : of.template operator()<false>();
 }
 const void* gemm_many_function(const sm90::ManyLayout& layout) noexcept {
   switch (layout.x_rows) {
     case 32:
-      return many_function<32>(layout.nvfp4);
+      return many_function<32>(layout);
     case 64:
-      return many_function<64>(layout.nvfp4);
+      return many_function<64>(layout);
     case 128:
-      return many_function<128>(layout.nvfp4);
+      return many_function<128>(layout);
     case 192:
-      return many_function<192>(layout.nvfp4);
+      return many_function<192>(layout);
     case 256:
-      return many_function<256>(layout.nvfp4);
+      return many_function<256>(layout);
   }
   return nullptr;
 }

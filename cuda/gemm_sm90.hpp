@@ -8,14 +8,21 @@
 
 namespace fp4pa::cuda {
 
-/// @param m  rows of X, up to 16
-[[nodiscard]] const void* gemm_few_function(bool nvfp4, std::int64_t m) noexcept;
+/// @param bf16  X is, else it is f16
+/// @param m     rows of X, up to 16
+[[nodiscard]] const void* gemm_few_function(bool nvfp4, bool bf16, std::int64_t m) noexcept;
 /// @return  null: there is none for so many rows of X
 [[nodiscard]] const void* gemm_many_function(const sm90::ManyLayout& layout) noexcept;
+
+/// Whether rows of X are whole 16-byte pieces, which kernels can copy where they lie.
+[[nodiscard]] inline bool has_whole_pieces(const LinearArgs& a) noexcept {
+  return a.weight.cols % 8 == 0 && reinterpret_cast<std::uintptr_t>(a.x) % 16 == 0;
+}
 
 struct Sm90Division {
   const void* function;  // null: the kernels of sm_80 serve
   bool few;              // for up to 16 rows of X
+  bool bf16;             // X is multiplied as it lies, in bf16; else in f16, as it lies or prepared
   std::int32_t x_rows;   // of a block
   std::int32_t row_groups;  // few: of 64 rows of W
   std::int32_t w_rows;   // many: of a block

@@ -25,6 +25,7 @@
 #include "backends/sm80/convert.hpp"
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm80/store_result.hpp"
+#include "backends/sm90/gemm_bf16_x.hpp"
 #include "backends/sm90/gemm_few_part.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
@@ -33,7 +34,8 @@
 namespace fp4pa::sm90 {
 
 /// @tparam kOwnSums  each lane of four has sums of its own, for one or two rows of X
-template <bool kNvfp4, bool kOwnSums>
+/// @tparam kBf16     X is, and becomes f16 on its way into shared memory; else it is f16
+template <bool kNvfp4, bool kOwnSums, bool kBf16>
 class FewBlock : FewPart<kNvfp4> {
   using Part = FewPart<kNvfp4>;
   using Part::base_, Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kScaleBytes, Part::lane_,
@@ -50,18 +52,25 @@ class FewBlock : FewPart<kNvfp4> {
     cuda::allow_dependents();
     if (!f_.early) cuda::wait_for_previous();
     this->fetch_scales();
+    if (kBf16 && thread_ < kFewMostX) *largest_of(thread_) = 0;
     // X comes before W's second stage, behind which it would be late.
+    [[maybe_unused]] uint4 x[kHeld];  // in bf16, on its way
 #pragma unroll 1
     for (int slot = 0; slot < kFewRing; ++slot) {
       if (slot == 1) {
         cuda::wait_for_previous();
-        fetch_x();
-        exec_.copy_commit();
+        if constexpr (kBf16) {
+          ask_x(first_piece(), x);
+        } else {
+          fetch_x();
+          exec_.copy_commit();
+        }
       }
       fetch(first_ + turn_ + slot * turns_, slot);
       exec_.copy_commit();
     }
     if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
+    if constexpr (kBf16) convert_x(x);
     exec_.template copy_wait<1>();
     __syncthreads();
 
@@ -130,6 +139,60 @@ class FewBlock : FewPart<kNvfp4> {
       }
     }
   }
+  // X in bf16: rows are divided among the warps, several a row where rows are few.
+  static constexpr int kHeld = 8;  // pieces of 16 bytes
+  __device__ __forceinline__ int rows_log2() const { return p_.m <= 1 ? 0 : 32 - __clz(p_.m - 1); }
+  __device__ __forceinline__ int own_row() const { return exec_.warp() & ((1 << rows_log2()) - 1); }
+  __device__ __forceinline__ int first_piece() const { return (exec_.warp() >> rows_log2()) * 32 + lane_.id; }
+  __device__ __forceinline__ int piece_step() const { return kFewThreads >> rows_log2(); }
+  __device__ __forceinline__ int pieces() const { return (last_ - first_) * (sm80::kGemmStage / 8); }
+
+  /// Pieces of the warp's row from `first` on; zeros past its end.
+  __device__ __forceinline__ void ask_x(int first, uint4 (&x)[kHeld]) const {
+    const std::uint16_t* const from = p_.x + (batch_ * p_.m + own_row()) * p_.x_row + first_ * sm80::kGemmStage;
+    const int in_row = (p_.x_cols - first_ * sm80::kGemmStage) / 8;
+    const int there = own_row() >= p_.m ? 0 : in_row < pieces() ? in_row : pieces();
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int piece = first + i * piece_step();
+      x[i] = piece < there ? *reinterpret_cast<const uint4*>(from + 8 * piece) : make_uint4(0, 0, 0, 0);
+    }
+  }
+  /// To f16 in shared memory.
+  /// @param x  asked for from first_piece() on
+  __device__ __forceinline__ void convert_x(uint4 (&x)[kHeld]) const {
+    const int round = kHeld * piece_step();
+    std::uint32_t most = 0;
+#pragma unroll 1
+    for (int first = first_piece();;) {
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) most = largest_bf16(most, x[i]);
+      first += round;
+      if (first >= pieces()) break;
+      ask_x(first, x);
+    }
+    most = largest_of_warp(most);
+    __syncthreads();  // nothing has been counted yet
+    if (own_row() < p_.m && lane_.id == 0) atomicMax(largest_of(own_row()), most);
+    __syncthreads();
+    if (own_row() >= p_.m) return;
+    const float scale = scale_of_row(*largest_of(own_row()));
+#pragma unroll 1
+    for (int first = first_piece(); first < pieces(); first += round) {
+      if (pieces() > round) ask_x(first, x);  // else they are held
+#pragma unroll
+      for (int i = 0; i < kHeld; ++i) {
+        const int piece = first + i * piece_step();
+        const auto at = static_cast<std::uint32_t>(x_at_ + own_row() * x_pitch_ + piece * 16);
+        if (piece < pieces()) exec_.store_shared(lane_, at, bf16_to_f16(x[i], scale));
+      }
+    }
+  }
+  /// Of the block's part of a row of X in bf16, the upper half of an f32: behind the zeros.
+  __device__ __forceinline__ std::uint32_t* largest_of(int row) const {
+    return reinterpret_cast<std::uint32_t*>(shared_ + zeros() + 64) + row;
+  }
+
   /// Eight columns as the decoded codes are paired: each with the fourth behind it.
   __device__ __forceinline__ void load_paired(std::uint32_t at, std::uint32_t (&x)[4]) const {
     std::uint32_t w[4];
@@ -324,7 +387,10 @@ class FewBlock : FewPart<kNvfp4> {
     const int rows_log2 = 31 - __clz(rows_);  // a power of two
     const int first_x = thread_ >> rows_log2;  // rows of X are as many threads' turns
     const int x_step = kFewThreads >> rows_log2;
-    for (int i = first_x; i < p_.m; i += x_step) sums[i * pitch + row] = of_all_turns(sums, i * pitch + row, pitch);
+    for (int i = first_x; i < p_.m; i += x_step) {
+      const float sum = of_all_turns(sums, i * pitch + row, pitch);
+      sums[i * pitch + row] = kBf16 ? sum * inverse_of_row(*largest_of(i)) : sum;
+    }
     if (p_.splits > 1) cluster_barrier();
     float bias = 0.0f;
     if (p_.bias != nullptr && first_row_ + row < p_.n) {

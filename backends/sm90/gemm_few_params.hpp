@@ -43,7 +43,8 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
   return kFewScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
 [[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
-  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages) + 64;  // zeros
+  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages) + 64 +  // zeros
+         4 * kFewMostX;                                                           // and, of X in bf16, each row's largest
 }
 // Sums take the rings' place: of all rows, X's eights and groups of warps.
 static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewScales);
@@ -51,14 +52,14 @@ static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewScales);
 
 // With 9 to 16 rows (gemm_sixteen.hpp) there are no rings: scales, then X.
 inline constexpr int kSixteenX = 16;
+inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  // which take the operands' place
 [[nodiscard]] FP4PA_FN constexpr int sixteen_x_pitch(int stages) { return stages * sm80::kGemmStage * 2; }
 [[nodiscard]] FP4PA_FN constexpr int sixteen_x(bool nvfp4, int row_groups, int stages) {
   return few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
 [[nodiscard]] FP4PA_FN constexpr int sixteen_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
   const int operands = sixteen_x(nvfp4, row_groups, stages) + m * sixteen_x_pitch(stages);
-  const int sums = kFewWarps * kFewWarpRows * kSixteenX * 4;  // which take their place
-  return operands > sums ? operands : sums;
+  return (operands > kSixteenSums ? operands : kSixteenSums) + 4 * kSixteenX;  // and, of X in bf16, what brings each row back
 }
 
 }  // namespace fp4pa::sm90

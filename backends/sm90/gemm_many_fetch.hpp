@@ -1,8 +1,9 @@
 // The fetching warps of the matrix product for many rows of X: a lane asks the copy engine for X and codes, and every thread turns the
 // scales of a row of W into factors of its codes.
 //
-// Factors are f16, exactly: E4M3 has four significant bits and makes multiples of f16's smallest number; E8M0 goes in at 2^-3 while
-// it lies in 2^-20 to 2^4. Where it does not, the factor is 0, and the block is told (gemm_many.hpp).
+// Factors are what X is, exactly. f16: E4M3 has four significant bits and makes multiples of f16's smallest number; E8M0 goes in at 2^-3
+// while it lies in 2^-20 to 2^4. bf16: E8M0 goes in at 2^-6 up to 2^7, E4M3 at 2^-12 (WeightUnit). Where a scale does not fit, the factor is
+// 0, and the block is told (gemm_many.hpp).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm90/gemm_many_ring.hpp"
 #include "backends/sm90/gemm_scales.hpp"
+#include "backends/sm90/weight_unit.hpp"
 #include "cuda/dependency.cuh"
 
 namespace fp4pa::sm90 {
@@ -70,7 +72,9 @@ class ManyFetcher {
   static constexpr int kPlaces = kLayout.factor_ring();
   static constexpr int kAtOnce = 4;                 // stages whose scales are asked for together, ahead of those before
   static constexpr int kWords = kNvfp4 ? 2 : 1;     // of a row's scales of a stage
-  static constexpr std::uint32_t kZero = 101;       // the E8M0 scale that is made 0
+  // In place of an E8M0 scale whose factor is to be 0: that of 101 is in f16, and that of 0 is made so in bf16.
+  static constexpr std::uint32_t kNone = kLayout.bf16 ? 0 : 101;
+  using Unit = WeightUnit<kNvfp4, kLayout.bf16>;
   using Scales = std::uint32_t[kAtOnce * kWords];
 
   /// Of a few stages, on their way to registers.
@@ -83,18 +87,27 @@ class ManyFetcher {
     if constexpr (kNvfp4) {
       std::uint32_t pair[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) pair[i] = sm80::e4m3_to_f16(scales[i / 2] >> (16 * (i % 2)) & 0x7f7fu);
+      for (int i = 0; i < 4; ++i) pair[i] = Unit::factors_of_e4m3(scales[i / 2] >> (16 * (i % 2)) & 0x7f7fu);
       *reinterpret_cast<uint4*>(to) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
     } else {
       std::uint32_t four = scales[0];
-      if (sm80::outside_f16(four)) four = without_outside(four, stage);
-      // 2^(e - 127 + 11), on codes at 2^-14.
-      *reinterpret_cast<uint2*>(to) = make_uint2((__byte_perm(four, 0, 0x4140) << 10) - (kZero << 10) * 0x10001u,
-                                                 (__byte_perm(four, 0, 0x4342) << 10) - (kZero << 10) * 0x10001u);
+      const bool outside = Unit::outside(four);
+      if (outside) four = without_outside(four, stage);
+      uint2 pairs = make_uint2(Unit::factors(__byte_perm(four, 0, 0x4140)), Unit::factors(__byte_perm(four, 0, 0x4342)));
+      if (kLayout.bf16 && outside) {
+        pairs.x &= there(four);
+        pairs.y &= there(four >> 16);
+      }
+      *reinterpret_cast<uint2*>(to) = pairs;
     }
   }
 
-  /// Four E8M0 scales, those that f16 does not hold as kZero. The block is told of them, unless their codes are zeros, as those of an
+  /// Halves of ones for those of two scales that are not kNone.
+  __device__ __forceinline__ static std::uint32_t there(std::uint32_t two) {
+    return ((two & 0xffu) != kNone ? 0xffffu : 0u) | ((two >> 8 & 0xffu) != kNone ? 0xffff0000u : 0u);
+  }
+
+  /// Four E8M0 scales, those that factors do not hold as kNone. The block is told of them, unless their codes are zeros, as those of an
   /// empty group are.
   __device__ __forceinline__ std::uint32_t without_outside(std::uint32_t four, int stage) const {
     const int n = part_.first_row + thread_ < p_.n ? part_.first_row + thread_ : p_.n - 1;
@@ -103,11 +116,11 @@ class ManyFetcher {
 #pragma unroll 1
     for (int i = 0; i < 4; ++i) {
       const std::uint32_t scale = four >> (8 * i) & 0xffu;
-      if (sm80::in_f16(scale)) {
+      if (Unit::holds(scale)) {
         held |= scale << (8 * i);
         continue;
       }
-      held |= kZero << (8 * i);
+      held |= kNone << (8 * i);
       bool lost = scale == 0xff;  // NaN, of codes of zero too
       const int group = (part_.first_stage + stage) * 4 + i;
       if (group < p_.groups) {

@@ -1,11 +1,12 @@
 // The multiplying warpgroups of the matrix product for many rows of X: 64 rows of W each by the block's rows of X, on wgmma with W as
-// A, decoded to f16 in registers, and X as B in the ring.
+// A, decoded in registers to what X is, f16 or bf16, and X as B in the ring.
 //
 // X lies as it does in memory, so columns keep their order, and a lane needs two neighbouring codes of every eight: one byte of each
 // word. A chunk of 32 or 64 columns is decoded while those before are multiplied.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/sm80/convert.hpp"
 #include "backends/sm90/exec.hpp"
@@ -65,6 +66,7 @@ class ManyMultiplier {
  private:
   static constexpr bool kNvfp4 = kLayout.nvfp4;
   static constexpr int kXRows = kLayout.x_rows;
+  using Element = std::conditional_t<kLayout.bf16, core::BF16, core::F16>;
   using Ring = ManyRing<kLayout>;
   // Columns decoded at once. With fewer, the warps of a group meet more often; with more rows of X there are no registers for more.
   static constexpr int kChunkColumns = kXRows <= 32 ? 64 : 32;
@@ -94,19 +96,31 @@ class ManyMultiplier {
     exec_.group_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      wgmma<core::F16, kXRows, false>(sums_, a_[chunk % 2][step], x + (chunk % kPanelChunks * kSteps + step) * (2 * kStep / 16), true);
+      wgmma<Element, kXRows, false>(sums_, a_[chunk % 2][step], x + (chunk % kPanelChunks * kSteps + step) * (2 * kStep / 16), true);
     }
     exec_.group_commit();
   }
 
-  /// A lane's two codes of each eight of 32 columns, the stage's group `group`, in f16 times 2^-14.
+  /// A lane's two codes of each eight of 32 columns, the stage's group `group`, in f16 times 2^-14 or in bf16 times 2^-126.
   __device__ __forceinline__ void decode_row(std::uint32_t codes, int row, int group, std::uint32_t (&out)[4]) const {
     std::uint32_t w[4];
     exec_.load_shared_16(lane_, codes + static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((group ^ (row >> 1)) & 3) * 16), w);
     const auto t = static_cast<std::uint32_t>(lane_.id % 4);
     const std::uint32_t select = t | (4 + t) << 4;
     const std::uint32_t q = __byte_perm(__byte_perm(w[0], w[1], select), __byte_perm(w[2], w[3], select), 0x5410);
-    // As in sm80::e2m1_to_f16, but that the halves of a result are the codes of one byte.
+    // As in sm80::e2m1_to_f16 and e2m1_to_bf16, but that the halves of a result are the codes of one byte.
+    if constexpr (kLayout.bf16) {
+      constexpr std::uint32_t kSign = 0x80008000u;
+      constexpr std::uint32_t kBits = 0x81c081c0u;
+      const std::uint32_t even = q << 4;
+#pragma unroll
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        // Each half is a code's byte twice: its sign is in place, and the other's magnitude a shift to the left from it, see e2m1_to_f16.
+        const std::uint32_t twice = __byte_perm(even, q, (4 + i) * 0x1100u | i * 0x11u);
+        out[i] = sm80::select_bits(kSign, twice, twice << 2) & kBits;
+      }
+      return;
+    }
     constexpr std::uint32_t kSigns = 0x80808080u;
     constexpr std::uint32_t kHalves = 0x8e008e00u;
     const std::uint32_t even = sm80::select_bits(kSigns, q << 4, q << 1);
@@ -124,7 +138,7 @@ class ManyMultiplier {
   __device__ __forceinline__ void decode(int stage, int slot, int chunk) {
     constexpr int kGroups = kChunkColumns / 32;
     std::uint32_t out[kGroups][2][4];
-    std::uint32_t factors[kGroups][2];  // f16: two of MXFP4's groups, or the two of NVFP4's in 32 columns
+    std::uint32_t factors[kGroups][2];  // two of MXFP4's groups, or the two of NVFP4's in 32 columns
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int group = chunk * kGroups + g;
@@ -155,15 +169,22 @@ class ManyMultiplier {
   /// Both halves of `a` by one of `factors`, which the instruction can choose.
   __device__ __forceinline__ static std::uint32_t multiply_by_half(std::uint32_t a, std::uint32_t factors, int half) {
     std::uint32_t out;
-    if (half == 0) {
-      asm("{.reg .b16 low, high; .reg .b32 both; mov.b32 {low, high}, %2; mov.b32 both, {low, low}; mul.rn.f16x2 %0, %1, both;}"
-          : "=r"(out)
-          : "r"(a), "r"(factors));
+#define FP4PA_MULTIPLY_BY(which, type)                                                                                           \
+  asm("{.reg .b16 low, high; .reg .b32 both; mov.b32 {low, high}, %2; mov.b32 both, {" which ", " which "}; mul.rn." type " %0, %1, both;}" \
+      : "=r"(out)                                                                                                                \
+      : "r"(a), "r"(factors))
+    if constexpr (kLayout.bf16) {
+      if (half == 0) {
+        FP4PA_MULTIPLY_BY("low", "bf16x2");
+      } else {
+        FP4PA_MULTIPLY_BY("high", "bf16x2");
+      }
+    } else if (half == 0) {
+      FP4PA_MULTIPLY_BY("low", "f16x2");
     } else {
-      asm("{.reg .b16 low, high; .reg .b32 both; mov.b32 {low, high}, %2; mov.b32 both, {high, high}; mul.rn.f16x2 %0, %1, both;}"
-          : "=r"(out)
-          : "r"(a), "r"(factors));
+      FP4PA_MULTIPLY_BY("high", "f16x2");
     }
+#undef FP4PA_MULTIPLY_BY
     return out;
   }
 

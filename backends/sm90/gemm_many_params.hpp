@@ -10,7 +10,7 @@
 namespace fp4pa::sm90 {
 
 struct ManyParams {
-  TensorMap x;  // all rows of X by its columns in f16, in boxes of 64 columns with the 128-byte swizzle
+  TensorMap x;  // all rows of X by its columns, in boxes of 64 columns with the 128-byte swizzle
   TensorMap w;  // all rows of codes by their bytes, in boxes of 64 bytes with the 64-byte swizzle
   sm80::GemmParams gemm;
   bool early;  // W is read before the kernel before has ended
@@ -27,6 +27,7 @@ struct ManyPart {
 struct ManyLayout {
   int x_rows;
   bool nvfp4;
+  bool bf16;  // X and decoded W are, else f16
 
   static constexpr int kRows = 128;  // of W, 64 for each of two warpgroups that multiply
   static constexpr int kMultipliers = 2 * kRows;
@@ -36,7 +37,7 @@ struct ManyLayout {
   /// A stage of the ring has X, in two panels of 64 columns, and codes.
   [[nodiscard]] FP4PA_FN constexpr int x_bytes() const { return x_rows * sm80::kGemmStage * 2; }
   [[nodiscard]] FP4PA_FN constexpr int stage_bytes() const { return x_bytes() + kRows * sm80::kCodeBytes; }
-  /// Scales have a ring of their own: of a row and a stage, a factor in f16 for each group.
+  /// Scales have a ring of their own: of a row and a stage, a factor of 16 bits for each group.
   [[nodiscard]] FP4PA_FN constexpr int factor_row_bytes() const { return nvfp4 ? 16 : 8; }
   [[nodiscard]] FP4PA_FN constexpr int factor_bytes() const { return kRows * factor_row_bytes(); }
 
@@ -46,8 +47,8 @@ struct ManyLayout {
     const int fit = (kMost - factor_ring() * factor_bytes()) / stage_bytes();
     return fit < factor_ring() ? fit : factor_ring();
   }
-  // Behind the stages lie the factors, two barriers for each of their places, and a word: whether there are scales that f16 does not
-  // hold.
+  // Behind the stages lie the factors, two barriers for each of their places, and a word: whether there are scales that factors do
+  // not hold.
   [[nodiscard]] FP4PA_FN constexpr int factors() const { return ring() * stage_bytes(); }
   [[nodiscard]] FP4PA_FN constexpr int barriers() const { return factors() + factor_ring() * factor_bytes(); }
   [[nodiscard]] FP4PA_FN constexpr int outside() const { return barriers() + 16 * factor_ring(); }

@@ -20,7 +20,7 @@ class ManyResults {
     const int n = part.first_row + column();
     if (n >= p.n) return;
     const int rows = rows_of(p, part);
-    const ResultColumns columns(p, part.batch, n, kSumUnit<kLayout.nvfp4>);
+    const ResultColumns columns(p, part.batch, n, WeightUnit<kLayout.nvfp4, kLayout.bf16>::kSum);
 #pragma unroll 1
     for (int i = rank * kAtOnce + first(); i < rows; i += kAtOnce * p.splits) {
       float4 sums[2];
@@ -37,7 +37,7 @@ class ManyResults {
 #pragma unroll 1
       for (int e = 0; e < 8; ++e) {
         const int n = part.first_row + column() + e;
-        if (n < p.n) reinterpret_cast<float*>(shared)[index(i) + e] += outside_sum(p, part, part.first_x + i, n);
+        if (n < p.n) reinterpret_cast<float*>(shared)[index(i) + e] += outside_sum<kLayout.bf16>(p, part, part.first_x + i, n);
       }
     }
   }

@@ -7,6 +7,7 @@
 #include "backends/sm80/store_result.hpp"
 #include "backends/sm90/gemm_many_params.hpp"
 #include "backends/sm90/gemm_scales.hpp"
+#include "backends/sm90/weight_unit.hpp"
 #include "core/formats/elements.hpp"
 #include "core/formats/half.hpp"
 #include "core/paging/plain_row.hpp"
@@ -14,12 +15,9 @@
 
 namespace fp4pa::sm90 {
 
-/// What undoes the powers of two of codes and E8M0 scales in f16.
-template <bool kNvfp4>
-inline constexpr float kSumUnit = kNvfp4 ? 16384.0f : 8.0f;
-
-/// What E8M0 scales that f16 does not hold add to the sum of row m of X and row n of W in a block's part of K. Read from memory, in
+/// What E8M0 scales that factors do not hold add to the sum of row m of X and row n of W in a block's part of K. Read from memory, in
 /// f32, and rare.
+template <bool kBf16>
 __device__ __forceinline__ float outside_sum(const sm80::GemmParams& p, const ManyPart& part, int m, int n) {
   const int last = (part.first_stage + part.stages) * 4 < p.groups ? (part.first_stage + part.stages) * 4 : p.groups;
   const ScaleRow<false> scales(p, part.batch, n);
@@ -29,14 +27,15 @@ __device__ __forceinline__ float outside_sum(const sm80::GemmParams& p, const Ma
 #pragma unroll 1
   for (int group = part.first_stage * 4; group < last; ++group) {
     const std::uint32_t scale = scales.load(group);
-    if (sm80::in_f16(scale)) continue;
+    if (WeightUnit<false, kBf16>::holds(scale)) continue;
     float products = 0.0f;
 #pragma unroll 1
     for (int column = 32 * group; column < 32 * group + 32 && column < p.x_cols; ++column) {
       const auto code = static_cast<std::uint8_t>(codes[column / 2] >> (4 * (column % 2)) & 0xf);
-      products = fmaf(core::f16_to_f32(x[column]), core::E2M1::decode(code), products);
+      const float of_x = kBf16 ? core::bf16_to_f32(x[column]) : core::f16_to_f32(x[column]);
+      products = fmaf(of_x, core::E2M1::decode(code), products);
     }
-    sum = fmaf(sm80::e8m0_exact(scale, 0), products / kSumUnit<false>, sum);
+    sum = fmaf(sm80::e8m0_exact(scale, 0), products / WeightUnit<false, kBf16>::kSum, sum);
   }
   return sum;
 }

@@ -14,13 +14,15 @@
 #include "backends/sm80/convert.hpp"
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm80/store_result.hpp"
+#include "backends/sm90/gemm_bf16_x.hpp"
 #include "backends/sm90/gemm_few_part.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
 
 namespace fp4pa::sm90 {
 
-template <bool kNvfp4>
+/// @tparam kBf16  X is, and becomes f16 in shared memory; else it is f16
+template <bool kNvfp4, bool kBf16>
 class SixteenBlock : FewPart<kNvfp4> {
   using Part = FewPart<kNvfp4>;
   using Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kScaleBytes, Part::lane_, Part::last_,
@@ -40,11 +42,17 @@ class SixteenBlock : FewPart<kNvfp4> {
     fetch(first_ + turn_, 1);
     cuda::wait_for_previous();
     uint4 x[kXAtOnce];
+    std::uint32_t most = 0;
 #pragma unroll 1
     for (int piece = lane_.id; piece < (last_ - first_) * kPieces; piece += 32 * kXAtOnce) {
       load_x(piece, x);
+      if constexpr (kBf16) {
+#pragma unroll
+        for (int i = 0; i < kXAtOnce; ++i) most = largest_bf16(most, x[i]);
+      }
       store_x(piece, x);
     }
+    if constexpr (kBf16) convert_row(largest_of_warp(most));
     exec_.template copy_wait<0>();
     __syncthreads();
 
@@ -126,10 +134,34 @@ class SixteenBlock : FewPart<kNvfp4> {
 #pragma unroll
     for (int i = 0; i < kXAtOnce; ++i) {
       if (piece + 32 * i >= (last_ - first_) * kPieces) return;
-      const uint4 w = make_uint4(__byte_perm(x[i].x, x[i].z, 0x5410), __byte_perm(x[i].x, x[i].z, 0x7632),
-                                 __byte_perm(x[i].y, x[i].w, 0x5410), __byte_perm(x[i].y, x[i].w, 0x7632));
-      exec_.store_shared(lane_, to + 512 * i, w);
+      if constexpr (kBf16) {
+        exec_.store_shared(lane_, to + 512 * i, x[i]);
+        continue;
+      }
+      exec_.store_shared(lane_, to + 512 * i, paired(x[i]));
     }
+  }
+  /// The warp's row from bf16 to f16, in place: a lane what it stored.
+  __device__ __forceinline__ void convert_row(std::uint32_t largest) const {
+    if (exec_.warp() >= p_.m) return;
+    const float scale = scale_of_row(largest);
+    if (lane_.id == 0) *inverse_of(exec_.warp()) = inverse_of_row(largest);
+#pragma unroll 4
+    for (int piece = lane_.id; piece < (last_ - first_) * kPieces; piece += 32) {
+      const std::uint32_t at = x_offset(exec_.warp(), piece);
+      const uint4 w = bf16_to_f16(exec_.template load_shared<uint4>(lane_, at), scale);
+      exec_.store_shared(lane_, at, paired(w));
+    }
+  }
+  /// Of a row of X in bf16: behind operands and sums.
+  __device__ __forceinline__ float* inverse_of(int row) const {
+    const int end = sixteen_shared_bytes(kNvfp4, f_.row_groups, f_.block_stages, p_.m);
+    return reinterpret_cast<float*>(shared_ + end) - kSixteenX + row;
+  }
+  /// Eight columns as the decoded codes are paired: each with the fourth behind it.
+  __device__ __forceinline__ static uint4 paired(const uint4& x) {
+    return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632), __byte_perm(x.y, x.w, 0x5410),
+                      __byte_perm(x.y, x.w, 0x7632));
   }
   /// Of eight columns of a row. Lanes of four read 64 bytes apart: the pieces of eight lanes lie in different banks.
   __device__ __forceinline__ std::uint32_t x_offset(int row, int piece) const {
@@ -299,6 +331,10 @@ class SixteenBlock : FewPart<kNvfp4> {
     float4 sum = sums[unit * 32 + lane_.id];
 #pragma unroll 1
     for (int turn = 1; turn < turns_; ++turn) add(sum, sums[(turn * units + unit) * 32 + lane_.id]);
+    if constexpr (kBf16) {
+      const float2 inverse = *reinterpret_cast<const float2*>(inverse_of(unit % kXTiles * 8 + lane_.id % 4 * 2));
+      sum = make_float4(sum.x * inverse.x, sum.y * inverse.y, sum.z * inverse.x, sum.w * inverse.y);
+    }
     return sum;
   }
   int most_;                               // eights of rows that W has behind a lane's first

@@ -108,7 +108,7 @@ extern "C" __device__ void fp4pa_wgmma_needs_target_sm_90a();
 /// @param accumulate  false: D is only written
 template <class Element, int kN, bool kTransposed>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 8][1][4], const std::uint32_t (&a)[4], std::uint64_t b, bool accumulate) {
-  static_assert(kN == 32 || kN == 64 || kN == 128 || ((kN == 192 || kN == 256) && std::same_as<Element, core::F16>));
+  static_assert(kN == 32 || kN == 64 || kN == 128 || kN == 192 || kN == 256);
   if constexpr (!kHasWgmma) {
     fp4pa_wgmma_needs_target_sm_90a();
   } else if constexpr (kN == 32 && std::same_as<Element, core::BF16>) {
@@ -119,8 +119,12 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 8][1][4], const std::uint3
     FP4PA_WGMMA_64("bf16");
   } else if constexpr (kN == 64) {
     FP4PA_WGMMA_64("f16");
+  } else if constexpr (kN == 192 && std::same_as<Element, core::BF16>) {
+    FP4PA_WGMMA_192("bf16");
   } else if constexpr (kN == 192) {
     FP4PA_WGMMA_192("f16");
+  } else if constexpr (kN == 256 && std::same_as<Element, core::BF16>) {
+    FP4PA_WGMMA_256("bf16");
   } else if constexpr (kN == 256) {
     FP4PA_WGMMA_256("f16");
   } else if constexpr (std::same_as<Element, core::BF16>) {
