@@ -127,15 +127,18 @@ void sm90_products(Object& gemm) {
   gemm.member("sm_90a");
   std::printf("{");
   Object kernels("  ", '}');
-  for (const bool nvfp4 : {false, true}) {
-    const std::string format = nvfp4 ? "(Nvfp4" : "(Mxfp4";
-    for (const int most : {sm90::kFewMostX, 2}) {
-      kernels.kernel("gemm_few" + format + ", " + std::to_string(most) + ")", sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, most), 0);
-    }
-    kernels.kernel("gemm_sixteen" + format + ")", sm90::kFewThreads, sm90::sixteen_shared_bytes(nvfp4, 8, 8, sm90::kSixteenX), 0);
-    for (const int x_rows : {256, 192, 128, 64, 32}) {
-      const sm90::ManyLayout layout{x_rows, nvfp4};
-      kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + ")", layout.kThreads, layout.shared_bytes(), 0);
+  for (const bool bf16 : {false, true}) {
+    const std::string x_type = bf16 ? ", bf16)" : ")";  // f16 where none is named
+    for (const bool nvfp4 : {false, true}) {
+      const std::string format = nvfp4 ? "(Nvfp4" : "(Mxfp4";
+      for (const int most : {sm90::kFewMostX, 2}) {
+        kernels.kernel("gemm_few" + format + ", " + std::to_string(most) + x_type, sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, most), 0);
+      }
+      kernels.kernel("gemm_sixteen" + format + x_type, sm90::kFewThreads, sm90::sixteen_shared_bytes(nvfp4, 8, 8, sm90::kSixteenX), 0);
+      for (const int x_rows : {256, 192, 128, 64, 32}) {
+        const sm90::ManyLayout layout{x_rows, nvfp4, bf16};
+        kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + x_type, layout.kThreads, layout.shared_bytes(), 0);
+      }
     }
   }
 }

@@ -26,7 +26,7 @@ struct GemmParams {
   std::int32_t n, groups;
   ScaleLayout scale_layout;
 
-  const std::uint16_t* x;  // f16, rows 16-byte aligned
+  const std::uint16_t* x;  // f16, or bf16 for kernels of sm_90 that take it; rows 16-byte aligned
   std::int64_t x_row;      // elements
   std::int32_t x_cols;     // elements that a row has, a multiple of 8
   const float* x_inverse;  // null, or what brings each row back to its size
