@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "backends/sm80/convert.hpp"
-#include "core/formats/elements.hpp"
 #include "core/gemm/prepare.hpp"
 
 namespace fp4pa::sm90 {

@@ -139,6 +139,7 @@ class FewBlock : FewPart<kNvfp4> {
       }
     }
   }
+
   // X in bf16: rows are divided among the warps, several a row where rows are few.
   static constexpr int kHeld = 8;  // pieces of 16 bytes
   __device__ __forceinline__ int rows_log2() const { return p_.m <= 1 ? 0 : 32 - __clz(p_.m - 1); }

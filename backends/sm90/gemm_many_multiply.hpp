@@ -115,7 +115,8 @@ class ManyMultiplier {
       const std::uint32_t even = q << 4;
 #pragma unroll
       for (std::uint32_t i = 0; i < 4; ++i) {
-        // Each half is a code's byte twice: its sign is in place, and the other's magnitude a shift to the left from it, see e2m1_to_f16.
+        // Each half is a code's byte twice: the sign of the upper one is in place, and the lower one's magnitude two bits from its own. A
+        // shift to the left has a pipe of its own, see e2m1_to_f16.
         const std::uint32_t twice = __byte_perm(even, q, (4 + i) * 0x1100u | i * 0x11u);
         out[i] = sm80::select_bits(kSign, twice, twice << 2) & kBits;
       }

@@ -7,7 +7,7 @@
 //   bf16, E8M0   2^(e - 127 + 120), for scales up to 2^7         sums at 2^-6
 //   bf16, E4M3   times 2^114                                     sums at 2^-12
 //
-// With bf16 a scale of 2^-127 is as good as 0. No device code but instructions.
+// With bf16 a scale of 2^-127 is as good as 0.
 #pragma once
 
 #include <cstdint>
