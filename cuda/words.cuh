@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backends/sm80/convert.hpp"
+#include "cuda/dependency.cuh"
 #include "cuda/device.hpp"
 
 #define FP4PA_DEVICE __device__
@@ -35,6 +36,11 @@ inline constexpr bool kFlatPointers = true;
 /// Of all threads of the grid.
 __device__ inline void atomic_max(std::uint32_t* at, std::uint32_t value) { atomicMax(at, value); }
 __device__ inline void sync_warp() { __syncwarp(); }
+/// p, which is not worked out again where it is used.
+[[nodiscard]] __device__ inline std::uint8_t* kept(std::uint8_t* p) {
+  asm volatile("" : "+l"(p));
+  return p;
+}
 __device__ inline void sync_block() { __syncthreads(); }
 
 /// `value` of the lane whose number differs by `mask`; all lanes of a warp call it.
@@ -86,6 +92,7 @@ struct Bf16Pairs {
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(out) : "r"(a), "r"(b), "r"(c));
     return out;
   }
+  [[nodiscard]] __device__ static std::uint32_t max_halves(std::uint32_t a, std::uint32_t b) { return sm80::max_halves(a, b); }
   [[nodiscard]] __device__ static std::uint32_t select(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
     return sm80::select_bits(mask, a, b);
   }
@@ -149,6 +156,24 @@ template <class Args>
 [[nodiscard]] Status launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, void* stream,
                             const Args& args, const char* doing) noexcept {
   return check(launch(kernel, blocks, threads, shared_bytes, static_cast<Stream>(stream), args), doing);
+}
+
+/// The same behind a kernel of the call that allows dependents: this one may begin while that one ends, of whose results it reads nothing. It
+/// waits for it before it ends, for the sake of what comes next.
+template <class Args>
+[[nodiscard]] Status launch_beside(void (*kernel)(Args), dim3 blocks, int threads, void* stream, const Args& args,
+                                   const char* doing) noexcept {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = static_cast<Stream>(stream);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  void* arguments[] = {const_cast<Args*>(&args)};
+  return check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments), doing);
 }
 
 [[nodiscard]] inline Status clear(void* data, std::size_t bytes, void* stream, const char* doing) noexcept {

@@ -52,6 +52,8 @@ FP4PA_DEVICE inline void sync_warp() {
   __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
   __builtin_amdgcn_wave_barrier();
 }
+/// p. Out of the compiler's sight it would point to LDS or memory, and take flat instructions.
+[[nodiscard]] FP4PA_DEVICE inline std::uint8_t* kept(std::uint8_t* p) { return p; }
 FP4PA_DEVICE inline void sync_block() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
@@ -94,6 +96,7 @@ struct Bf16Pairs {
   FP4PA_DEVICE static std::uint32_t fma(std::uint32_t a, std::uint32_t b, std::uint32_t c);
   FP4PA_DEVICE static std::uint32_t max_magnitude(std::uint32_t a, std::uint32_t b);
   FP4PA_DEVICE static std::uint32_t min_magnitude(std::uint32_t a, std::uint32_t b);
+  FP4PA_DEVICE static std::uint32_t max_halves(std::uint32_t a, std::uint32_t b);
   FP4PA_DEVICE static std::uint32_t select(std::uint32_t mask, std::uint32_t a, std::uint32_t b) {
     return (a & mask) | (b & ~mask);
   }
@@ -129,6 +132,7 @@ FP4PA_DEVICE inline void unpack_e4m3(std::uint32_t codes, float* out) {
 
 /// The next kernel begins when this one has ended.
 FP4PA_DEVICE inline void allow_dependents() {}
+FP4PA_DEVICE inline void wait_for_previous() {}
 
 [[nodiscard]] inline dim3 grid(std::int64_t blocks, std::int64_t blocks_y = 1) {
   return {static_cast<unsigned>(blocks), static_cast<unsigned>(blocks_y), 1};
@@ -146,6 +150,12 @@ template <class Args>
 [[nodiscard]] Status launch(void (*kernel)(Args), dim3 blocks, int threads, std::size_t shared_bytes, void* stream,
                             const Args& args, const char* doing) noexcept {
   return check(launch(kernel, blocks, threads, shared_bytes, static_cast<Stream>(stream), args), doing);
+}
+
+template <class Args>
+[[nodiscard]] Status launch_beside(void (*kernel)(Args), dim3 blocks, int threads, void* stream, const Args& args,
+                                   const char* doing) noexcept {
+  return launch(kernel, blocks, threads, 0, stream, args, doing);
 }
 
 [[nodiscard]] inline Status clear(void* data, std::size_t bytes, void* stream, const char* doing) noexcept {

@@ -8,6 +8,17 @@ namespace fp4pa::FP4PA_GPU {
 /// Of groups in place of tokens.
 constexpr PieceShape kGroupShape{8, 1, 1};
 constexpr std::uint32_t kTokensOfLane = 8;
+constexpr int kGroupThreads = 128;  // of a block
+
+/// @param words  whether they are one access
+FP4PA_DEVICE inline void store_scales(std::uint8_t* to, const Words<8>& scales, bool words) {
+  if (words) {
+    *reinterpret_cast<Words<8>*>(to) = scales;
+  } else {
+    FP4PA_UNROLL
+    for (int i = 0; i < 8; ++i) to[i] = static_cast<std::uint8_t>(scales.w[i / 4] >> (8 * (i % 4)));
+  }
+}
 
 /// Scales of eight columns of a group, and how their elements become codes.
 template <DType kDType, bool kNvfp4>
@@ -18,31 +29,41 @@ struct ColumnScales {
   float to_units;
   bool direct;  // factors are for the elements themselves, not for what they are in units
 
-  FP4PA_DEVICE ColumnScales(const CacheTensor& tensor, std::uint32_t head, const float (&amax)[8]) {
-    to_units = kNvfp4 ? 1.0f / tensor.view.global(static_cast<std::int32_t>(head)) : 1.0f;
-    const std::uint32_t units = core::float_bits(to_units);
-    direct = kDType == DType::kBF16 && (units & 0x007fffffu) == 0 && units >= 0x20000000u && units < 0x60000000u;
+  FP4PA_DEVICE ColumnScales(const CacheTensor& tensor, std::uint32_t head, const float (&amax)[8]) : ColumnScales(tensor, head) {
     FP4PA_UNROLL
     for (int i = 0; i < 8; ++i) {
-      std::uint8_t scale;
-      if constexpr (kNvfp4) {
-        scale = ue4m3_of_amax(amax[i], to_units);
-        factors[i] = scale == 0 ? 0.0f : near_reciprocal(ue4m3_scale(scale)) * core::kE2m1HalfUnit;
-        direct = direct && scale != 0x7e;
-      } else {
-        scale = core::e8m0_from_amax<core::E2M1>(amax[i], tensor.rule.scale_mode);
-        factors[i] = core::e8m0_reciprocal(scale) * core::kE2m1HalfUnit;
-      }
-      if (scale == (kNvfp4 ? core::UE4M3::kNan : core::E8M0::kNan)) nan |= 0xfu << (4 * i);
+      const std::uint8_t scale = column(tensor, amax[i], &factors[i]);
+      if (scale == kNanScale) nan |= 0xfu << (4 * i);
       scales.w[i / 4] |= std::uint32_t{scale} << (8 * (i % 4));
     }
-    if (direct) {
-      FP4PA_UNROLL
-      for (int i = 0; i < 8; ++i) factors[i] *= to_units;
+    make_direct();
+  }
+  /// The same by two neighbouring lanes, each of which works out four.
+  /// @param most  pairs of columns' largest magnitudes, with signs
+  FP4PA_DEVICE ColumnScales(const CacheTensor& tensor, std::uint32_t head, const std::uint32_t (&most)[4], bool upper)
+      : ColumnScales(tensor, head) {
+    std::uint32_t mine = 0;
+    FP4PA_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t two = upper ? most[2 + i / 2] : most[i / 2];
+      const float amax = core::float_from_bits((i % 2 == 0 ? two << 16 : two & 0xffff0000u) & 0x7fffffffu);
+      float factor;
+      mine |= std::uint32_t{column(tensor, amax, &factor)} << (8 * i);
+      const float other = core::float_from_bits(shuffle_xor(core::float_bits(factor), 1));
+      factors[i] = upper ? other : factor;
+      factors[4 + i] = upper ? factor : other;
     }
+    const std::uint32_t others = shuffle_xor(mine, 1);
+    scales = {{upper ? others : mine, upper ? mine : others}};
+    FP4PA_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t scale = scales.w[i / 4] >> (8 * (i % 4)) & 0xffu;
+      if (scale == kNanScale) nan |= 0xfu << (4 * i);
+      if (kNvfp4) direct = direct && scale != 0x7e;
+    }
+    make_direct();
   }
 
-  [[nodiscard]] FP4PA_DEVICE std::uint8_t scale(int i) const { return static_cast<std::uint8_t>(scales.w[i / 4] >> (8 * (i % 4))); }
   /// @tparam kNan     whether a column may be NaN
   /// @tparam kDirect  `direct`, or false for any
   template <bool kNan, bool kDirect>
@@ -68,103 +89,154 @@ struct ColumnScales {
     const std::uint32_t codes = core::e2m1_codes<Bf16Pairs>(halves);
     return kNan ? (codes & ~nan) | (0x77777777u & nan) : codes;
   }
-  FP4PA_DEVICE void store(std::uint8_t* to, bool words_of_scales) const {
-    if (words_of_scales) {
-      *reinterpret_cast<Words<8>*>(to) = scales;
+
+ private:
+  static constexpr std::uint8_t kNanScale = kNvfp4 ? core::UE4M3::kNan : core::E8M0::kNan;
+
+  FP4PA_DEVICE ColumnScales(const CacheTensor& tensor, std::uint32_t head) {
+    to_units = kNvfp4 ? 1.0f / tensor.view.global(static_cast<std::int32_t>(head)) : 1.0f;
+    const std::uint32_t units = core::float_bits(to_units);
+    direct = kDType == DType::kBF16 && (units & 0x007fffffu) == 0 && units >= 0x20000000u && units < 0x60000000u;
+  }
+  /// @return  its scale
+  FP4PA_DEVICE std::uint8_t column(const CacheTensor& tensor, float amax, float* factor) {
+    std::uint8_t scale;
+    if constexpr (kNvfp4) {
+      scale = ue4m3_of_amax(amax, to_units);
+      *factor = scale == 0 ? 0.0f : near_reciprocal(ue4m3_scale(scale)) * core::kE2m1HalfUnit;
+      direct = direct && scale != 0x7e;
     } else {
-      FP4PA_UNROLL
-      for (int i = 0; i < 8; ++i) to[i] = scale(i);
+      scale = core::e8m0_from_amax<core::E2M1>(amax, tensor.rule.scale_mode);
+      *factor = core::e8m0_reciprocal(scale) * core::kE2m1HalfUnit;
     }
+    return scale;
+  }
+  FP4PA_DEVICE void make_direct() {
+    if (!direct) return;
+    FP4PA_UNROLL
+    for (int i = 0; i < 8; ++i) factors[i] *= to_units;
   }
 };
 
 /// The usual case, of bfloat16 on devices that have pairs of it: a window of kGroup of the input's tokens is a group, one slot after
-/// another, and finite. kLanesOfGroup neighbouring threads have eight of its tokens each, of eight columns, in registers.
+/// another, and finite. kLanesOfGroup neighbouring threads have eight of its tokens each, of eight columns, in registers: every
+/// kLanesOfGroup-th token, so that what they store together are neighbouring rows.
 template <int kGroup>
 struct WholeGroup {
   static constexpr std::uint32_t kRows = kTokensOfLane;
   static constexpr std::uint32_t kLanesOfGroup = kGroup / kRows;
   static constexpr bool kNvfp4 = kGroup == 16;
   using Raw = RawPiece<DType::kBF16, 8>;
+  static constexpr std::uint32_t kSharers = 4;  // chunks of 32 columns, of which a head has a whole number
   const PieceArgs& args;
-  PieceColumn column;       // token: the first of the group
-  std::uint32_t first_row;  // of the thread, in the group
+  PieceColumn column;   // token: the first of the group
+  std::uint32_t lane;   // of the group's threads
+  std::uint32_t chunk;  // number of the eight columns; kSharers of them look at a lane's slots together
 
-  /// Whether the window is a group. Every thread of the warp calls this.
-  [[nodiscard]] FP4PA_DEVICE bool there(bool in_input) const {
-    const std::uint32_t first = narrow_slot_of(args, column.token);
-    const PageRow at = page_row(args, first);
+  /// Where the group lies, if the window is one. Every thread of the warp calls this.
+  [[nodiscard]] FP4PA_DEVICE PageRow place(bool in_input) const {
+    std::uint32_t first[1];
+    constexpr std::uint32_t kOwn = kRows / kSharers;
+    std::uint32_t slots[kOwn];
+    const std::uint32_t own = lane + chunk % kSharers * kOwn * kLanesOfGroup;  // row of the group
+    slots_of<PieceShape{8, 1, 1}>(args, column.token, first);
+    slots_of<PieceShape{8, kLanesOfGroup, kOwn}>(args, column.token + own, slots);
+    PageRow at = page_row(args, first[0]);
     const bool begins = at.there && at.row % kGroup == 0 && at.row + kGroup <= args.page_size.divisor;
     std::uint32_t others = 0;
     FP4PA_UNROLL
-    for (std::uint32_t i = 0; i < kRows; ++i) {
-      others |= narrow_slot_of(args, column.token + first_row + i) ^ (first + first_row + i);
-    }
+    for (std::uint32_t i = 0; i < kOwn; ++i) others |= slots[i] ^ (first[0] + own + i * kLanesOfGroup);
     std::uint32_t all = in_input && begins && others == 0 ? 1u : 0u;
     FP4PA_UNROLL
-    for (std::uint32_t bit = 1; bit < kLanesOfGroup; bit *= 2) all &= shuffle_xor(all, static_cast<int>(bit));
-    return all != 0;
+    for (std::uint32_t bit = 1; bit < kLanesOfGroup * kSharers; bit *= 2) all &= shuffle_xor(all, static_cast<int>(bit));
+    at.there = all != 0;
+    return at;
   }
-  /// Of eight columns.
-  FP4PA_DEVICE void amax_of(const Raw (&raw)[kRows], float (&amax)[8]) const {
+  /// Of eight columns, two a word, with a sign.
+  FP4PA_DEVICE void amax_of(const Raw (&raw)[kRows], std::uint32_t (&most)[4]) const {
     FP4PA_UNROLL
     for (int p = 0; p < 4; ++p) {
-      std::uint32_t most = raw[0].words[0].w[p];
+      most[p] = raw[0].words[0].w[p];
       FP4PA_UNROLL
-      for (std::uint32_t t = 1; t < kRows; ++t) most = Bf16Pairs::max_magnitude(most, raw[t].words[0].w[p]);
+      for (std::uint32_t t = 1; t < kRows; ++t) most[p] = Bf16Pairs::max_magnitude(most[p], raw[t].words[0].w[p]);
       FP4PA_UNROLL
       for (std::uint32_t bit = 1; bit < kLanesOfGroup; bit *= 2) {
-        most = Bf16Pairs::max_magnitude(most, shuffle_xor(most, static_cast<int>(bit)));
+        most[p] = Bf16Pairs::max_magnitude(most[p], shuffle_xor(most[p], static_cast<int>(bit)));
       }
-      amax[2 * p] = core::float_from_bits(most << 16 & 0x7fffffffu);
-      amax[2 * p + 1] = core::float_from_bits(most & 0x7fff0000u);
     }
   }
   /// Every thread of the warp calls this.
   /// @return  whether it was such a window and is done, which all lanes of a group agree on
   [[nodiscard]] FP4PA_DEVICE bool append(bool thread_is_there) const {
-    const CacheTensor& tensor = args.tensors[1];
     const PlainRows& rows = args.rows[1];
     const auto* const from = static_cast<const std::uint8_t*>(
-        rows.element(column.token + first_row, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
-    const std::int64_t step = rows.token_stride * size_of(DType::kBF16);
+        rows.element(column.token + lane, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
+    const std::int64_t step = rows.token_stride * size_of(DType::kBF16) * kLanesOfGroup;
     const bool in_input = thread_is_there && column.token + kGroup <= args.tokens;
     Raw raw[kRows] = {};
     if (in_input) {
       FP4PA_UNROLL
       for (std::uint32_t t = 0; t < kRows; ++t) raw[t].load(from + t * step);
     }
-    const bool ok = there(in_input);  // while values are on their way
-    float amax[8];
-    amax_of(raw, amax);
-    const ColumnScales<DType::kBF16, kNvfp4> scales(tensor, column.head, amax);
-    std::uint32_t factors[4] = {};
-    bool twice = false;
-    FP4PA_UNROLL
-    for (int i = 0; i < 8; ++i) {
-      const auto to_units = core::Bf16ToUnits::of(scales.scale(i));
-      twice = twice || to_units.twice;
-      factors[i % 4] |= to_units.factor & (i < 4 ? 0xffffu : 0xffff0000u);
-    }
-    if (!ok || scales.nan != 0 || (!kNvfp4 && twice)) return false;
-    const PageRow at = page_row(args, narrow_slot_of(args, column.token));
-    const PieceTarget target = target_of<PieceKind::kMxfp4>(tensor.view, column, column.element);
-    std::uint8_t* const codes = target.codes_at({at.page, at.row + first_row, true});
-    const auto each = [&](const auto& encode) {
-      FP4PA_UNROLL
-      for (std::uint32_t t = 0; t < kRows; ++t) {
-        *reinterpret_cast<std::uint32_t*>(codes + steps(t, target.token_stride)) = encode(raw[t]);
-      }
-    };
-    if constexpr (!kNvfp4) {
-      each([&](const Raw& x) { return core::e2m1_codes_of_bf16<Bf16Pairs>(x.words[0].w, factors); });
-    } else if (scales.direct) {
-      each([&](const Raw& x) { return scales.template codes<false, true>(x); });
+    const PageRow at = place(in_input);  // while values are on their way
+    std::uint32_t most[4];
+    amax_of(raw, most);
+    if constexpr (kNvfp4) {
+      return append_nvfp4(raw, most, at);
     } else {
-      each([&](const Raw& x) { return scales.template codes<false, false>(x); });
+      return append_mxfp4(raw, most, at);
     }
-    if (first_row == 0) scales.store(target.scales_at(at, tensor.view.scale_shift), args.words_of_scales);
+  }
+
+ private:
+  [[nodiscard]] FP4PA_DEVICE bool append_mxfp4(const Raw (&raw)[kRows], const std::uint32_t (&most)[4], const PageRow& at) const {
+    constexpr std::uint32_t kFinite = core::bf16_pair(0x7f7f);
+    const std::uint32_t carry = core::e8m0_carry<core::E2M1>(args.tensors[1].rule.scale_mode);
+    std::uint32_t scales[4];
+    std::uint32_t largest = 0;
+    std::uint32_t largest_scale = 0;
+    FP4PA_UNROLL
+    for (int p = 0; p < 4; ++p) {
+      scales[p] = core::e8m0_of_bf16_amax<Bf16Pairs>(most[p], core::bf16_pair(carry >> 16));
+      largest = Bf16Pairs::max_halves(largest, most[p] & 0x7fff7fffu);
+      largest_scale = Bf16Pairs::max_halves(largest_scale, scales[p]);
+    }
+    constexpr std::uint32_t kMost = core::bf16_pair(core::Bf16ToUnits::kMostOnce);
+    if (!at.there || Bf16Pairs::max_halves(largest, kFinite) != kFinite ||
+        Bf16Pairs::max_halves(largest_scale, kMost) != kMost) {
+      return false;
+    }
+    std::uint32_t factors[4];  // of columns i and i + 4
+    FP4PA_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t two = Bf16Pairs::bytes(scales[i / 2], scales[i / 2 + 2], i % 2 == 0 ? 0x5410u : 0x7632u);
+      factors[i] = core::Bf16ToUnits::factors_of(two);
+    }
+    const Words<8> bytes = {{Bf16Pairs::bytes(scales[0], scales[1], 0x6420u), Bf16Pairs::bytes(scales[2], scales[3], 0x6420u)}};
+    store(at, raw, bytes, [&](const Raw& x) { return core::e2m1_codes_of_bf16<Bf16Pairs>(x.words[0].w, factors); });
     return true;
+  }
+  [[nodiscard]] FP4PA_DEVICE bool append_nvfp4(const Raw (&raw)[kRows], const std::uint32_t (&most)[4], const PageRow& at) const {
+    static_assert(!kNvfp4 || kLanesOfGroup == 2);
+    const ColumnScales<DType::kBF16, true> scales(args.tensors[1], column.head, most, lane != 0);
+    if (!at.there || scales.nan != 0) return false;
+    if (scales.direct) {
+      store(at, raw, scales.scales, [&](const Raw& x) { return scales.template codes<false, true>(x); });
+    } else {
+      store(at, raw, scales.scales, [&](const Raw& x) { return scales.template codes<false, false>(x); });
+    }
+    return true;
+  }
+  template <class Encode>
+  FP4PA_DEVICE void store(const PageRow& at, const Raw (&raw)[kRows], const Words<8>& scales, const Encode& encode) const {
+    const core::TensorView& view = args.tensors[1].view;
+    const PieceTarget target = target_of<PieceKind::kMxfp4>(view, column, column.element);
+    std::uint8_t* const codes = target.codes_at({at.page, at.row + lane, true});
+    FP4PA_UNROLL
+    for (std::uint32_t t = 0; t < kRows; ++t) {
+      *reinterpret_cast<std::uint32_t*>(codes + steps(t * kLanesOfGroup, target.token_stride)) = encode(raw[t]);
+    }
+    if (lane == 0) store_scales(target.scales_at(at, view.scale_shift), scales, args.words_of_scales);
   }
 };
 
@@ -247,22 +319,22 @@ FP4PA_DEVICE inline void append_group_columns(const GroupColumns<kDType>& group,
     *reinterpret_cast<std::uint32_t*>(codes + steps(static_cast<std::uint32_t>(row), target.token_stride)) =
         scales.template codes<true, false>(x);
   });
-  scales.store(target.scales_at(at, tensor.view.scale_shift), args.words_of_scales);
+  store_scales(target.scales_at(at, tensor.view.scale_shift), scales.scales, args.words_of_scales);
 }
 
 /// kLanesOfGroup threads, or one where that is not done, have eight columns of a head and the groups that begin in kGroup of the
 /// input's tokens.
 template <DType kDType, int kGroup>
-FP4PA_KERNEL(append_group_pieces, kPieceThreads, PieceArgs args) {
+FP4PA_DEVICE inline void append_groups_of_thread(const PieceArgs& args) {
   using Whole = WholeGroup<kGroup>;
   constexpr bool kWhole = kDType == DType::kBF16 && Bf16Pairs::kThere;
-  const std::uint32_t index = static_cast<std::uint32_t>(block_id()) * kPieceThreads + static_cast<std::uint32_t>(thread_id());
+  const std::uint32_t index = static_cast<std::uint32_t>(block_id()) * kGroupThreads + static_cast<std::uint32_t>(thread_id());
   const bool there = index < (kWhole ? args.threads[1] : args.threads[1] / Whole::kLanesOfGroup);
   PieceColumn column = column_of<kGroupShape>(args, 1, !there ? 0 : kWhole ? index / Whole::kLanesOfGroup : index);
   column.token *= kGroup;
   if constexpr (kWhole) {
     const std::uint32_t lane = index % Whole::kLanesOfGroup;
-    const Whole group{args, column, lane * Whole::kRows};
+    const Whole group{args, column, lane, index / Whole::kLanesOfGroup};
     if (group.append(there)) return;
     if (!there || lane != 0) return;
   } else if (!there) {
@@ -289,21 +361,27 @@ FP4PA_KERNEL(append_group_pieces, kPieceThreads, PieceArgs args) {
     append_group_columns<kDType, kGroup>(group, at);
   }
 }
+template <DType kDType, int kGroup>
+FP4PA_KERNEL(append_group_pieces, kGroupThreads, PieceArgs args) {
+  append_groups_of_thread<kDType, kGroup>(args);
+  wait_for_previous();
+}
 
 template <int kGroup>
 [[nodiscard]] inline PieceKernel append_groups_of(DType dtype) {
   return {dtype == DType::kF32   ? append_group_pieces<DType::kF32, kGroup>
           : dtype == DType::kF16 ? append_group_pieces<DType::kF16, kGroup>
-                                 : append_group_pieces<DType::kBF16, kGroup>};
+                                 : append_group_pieces<DType::kBF16, kGroup>,
+          kGroupThreads};
 }
-/// V alone; @param a  of append
+/// V alone, beside K's kernel; @param a  of append
 [[nodiscard]] inline Status launch_group_pieces(const AppendArgs& a, DType dtype, const ExecDesc& exec) noexcept {
   PieceArgs args = piece_args(a, kGroupShape, kGroupShape);
   const auto group = static_cast<std::uint32_t>(a.tensors[1].view.token_group());
   args.threads[1] = (args.tokens + group - 1) / group * args.per_tokens[1].divisor * (group / kTokensOfLane);
-  return launch((group == 16 ? append_groups_of<16>(dtype) : append_groups_of<32>(dtype)).run,
-                grid((args.threads[1] + kPieceThreads - 1) / kPieceThreads), kPieceThreads, 0, exec.stream, args,
-                "launching append of groups");
+  return launch_beside((group == 16 ? append_groups_of<16>(dtype) : append_groups_of<32>(dtype)).run,
+                       grid((args.threads[1] + kGroupThreads - 1) / kGroupThreads), kGroupThreads, exec.stream, args,
+                       "launching append of groups");
 }
 
 }  // namespace fp4pa::FP4PA_GPU

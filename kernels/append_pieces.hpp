@@ -189,6 +189,7 @@ FP4PA_DEVICE inline void append_halves(const PieceArgs& args, const PieceThread&
 /// @tparam kRotation  whether K is rotated. Without it the kernel has no use for as many registers.
 template <DType kDType, PieceKind kKind, bool kRotation>
 FP4PA_KERNEL_OF_BLOCKS(append_pieces, append_threads(kKind), append_blocks(kKind, kDType), PieceArgs args) {
+  allow_dependents();
   const PieceThread thread = piece_thread<append_threads(kKind)>(args);
   if (thread.index - static_cast<std::uint32_t>(thread_id()) >= args.threads[thread.which]) return;  // the other tensor has more
   if constexpr (kRotation) {

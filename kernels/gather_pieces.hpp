@@ -22,45 +22,56 @@ FP4PA_DEVICE inline void gather_column(const PieceArgs& args, const PieceThread&
   const float global = view.global(static_cast<std::int32_t>(column.head));
   const PlainRows& rows = args.rows[thread.which];
   const std::int64_t step = rows.token_stride * size_of(kDType) * kShape.rows;
-  auto* const to = static_cast<std::uint8_t*>(
-      rows.element(column.token, static_cast<std::int32_t>(column.head), static_cast<int>(column.element)));
+  auto* const to = kept(static_cast<std::uint8_t*>(
+      rows.element(column.token, static_cast<std::int32_t>(column.head), static_cast<int>(column.element))));
 
   std::uint32_t slots[kShape.tokens];
   slots_of<kShape>(args, column.token, slots);
   PageRow at[kShape.tokens];
   FP4PA_UNROLL
-  for (std::uint32_t u = 0; u < kShape.tokens; ++u) at[u] = page_row(args, slots[u]);
+  for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
+    // Without a branch, so that the loads of all are one run of instructions: who has no slot reads the first.
+    const bool there = slots[u] < args.limit;
+    at[u] = page_row(args, there ? slots[u] : 0);
+    at[u].there = there;
+  }
   using Codes = Words<kN * bits_of(kKind) / 8>;
   Codes codes[kShape.tokens];
   std::uint8_t scales[kShape.tokens];
   FP4PA_UNROLL
   for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
-    if (!at[u].there) continue;
     codes[u] = *reinterpret_cast<const Codes*>(target.codes_at(at[u]));
     if (has_scale(kKind) && !kAlongTokens) scales[u] = *target.scales_at(at[u]);
   }
   sync_warp();
   FP4PA_UNROLL
   for (std::uint32_t u = 0; u < kShape.tokens; ++u) {
-    if (!at[u].there) continue;
-    auto* const out = reinterpret_cast<Words<16>*>(to + u * step);
+    Words<16> out;
     float x[kN];
     if constexpr (kKind == PieceKind::kHalves) {
       halves_piece(codes[u], format, x);
-      *out = pack_piece_and_nan<kDType>(x);
+      out = pack_piece_and_nan<kDType>(x);
     } else if constexpr (bits_of(kKind) == 4 && kDType == DType::kBF16 && Bf16Pairs::kThere) {
       std::uint32_t factors[4];
       if constexpr (kAlongTokens) {
-        float values[8];
-        scale_piece(target.scales_at(at[u], view.scale_shift), is_nvfp4(kKind), args.words_of_scales, values);
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) factors[i] = pack_bf16(values[2 * i], values[2 * i + 1]);
+        const Words<8> eight = scale_words<8>(target.scales_at(at[u], view.scale_shift), args.words_of_scales);
+        if constexpr (is_nvfp4(kKind)) {
+          float values[8];
+          scale_values(eight, true, values);
+          FP4PA_UNROLL
+          for (int i = 0; i < 4; ++i) factors[i] = pack_bf16(values[2 * i], values[2 * i + 1]);
+        } else {
+          FP4PA_UNROLL
+          for (int i = 0; i < 4; ++i) {
+            factors[i] = core::bf16_of_e8m0<Bf16Pairs>(Bf16Pairs::bytes(eight.w[i / 2], 0, i % 2 == 0 ? 0x4140u : 0x4342u));
+          }
+        }
       } else {
         const float factor = is_nvfp4(kKind) ? ue4m3_scale(scales[u]) : core::E8M0::decode(scales[u]);
         FP4PA_UNROLL
         for (int i = 0; i < 4; ++i) factors[i] = pack_bf16(factor, factor);
       }
-      *out = e2m1_bf16_piece(codes[u].w[0], factors, is_nvfp4(kKind), global);
+      out = e2m1_bf16_piece(codes[u].w[0], factors, is_nvfp4(kKind), global);
     } else {
       if constexpr (bits_of(kKind) == 8) {
         e4m3_piece(codes[u], x);
@@ -81,8 +92,9 @@ FP4PA_DEVICE inline void gather_column(const PieceArgs& args, const PieceThread&
         FP4PA_UNROLL
         for (int i = 0; i < kN; ++i) x[i] *= global;
       }
-      *out = pack_piece<kDType>(x);
+      out = pack_piece<kDType>(x);
     }
+    if (at[u].there) *reinterpret_cast<Words<16>*>(to + u * step) = out;
   }
 }
 

@@ -418,7 +418,7 @@ FP4PA_DEVICE inline void halves_piece(const Words<2 * kN>& codes, KvFormat forma
 /// kN scales of neighbouring columns, 4 or 8.
 /// @param words  whether they are aligned
 template <int kN>
-FP4PA_DEVICE inline void scale_piece(const std::uint8_t* from, bool nvfp4, bool words, float (&factors)[kN]) {
+[[nodiscard]] FP4PA_DEVICE inline Words<kN> scale_words(const std::uint8_t* from, bool words) {
   Words<kN> scales;
   if (words) {
     scales = *reinterpret_cast<const Words<kN>*>(from);
@@ -429,6 +429,11 @@ FP4PA_DEVICE inline void scale_piece(const std::uint8_t* from, bool nvfp4, bool 
                     std::uint32_t{from[4 * i + 3]} << 24;
     }
   }
+  return scales;
+}
+/// What they stand for.
+template <int kN>
+FP4PA_DEVICE inline void scale_values(const Words<kN>& scales, bool nvfp4, float (&factors)[kN]) {
   FP4PA_UNROLL
   for (int i = 0; i < kN / 4; ++i) {
     if (nvfp4) {
@@ -440,6 +445,11 @@ FP4PA_DEVICE inline void scale_piece(const std::uint8_t* from, bool nvfp4, bool 
       }
     }
   }
+}
+/// Both.
+template <int kN>
+FP4PA_DEVICE inline void scale_piece(const std::uint8_t* from, bool nvfp4, bool words, float (&factors)[kN]) {
+  scale_values(scale_words<kN>(from, words), nvfp4, factors);
 }
 
 }  // namespace fp4pa::FP4PA_GPU

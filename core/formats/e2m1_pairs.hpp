@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "core/formats/elements.hpp"
 #include "core/formats/minifloat.hpp"
 
 namespace fp4pa::core {
@@ -25,6 +26,13 @@ struct Bf16ToUnits {
 
   static constexpr int kUnit = -120;  // of 64 y, as an exponent
   static constexpr std::uint32_t kFirst = bf16_pair(static_cast<std::uint32_t>(kUnit + 127) << 7);
+  /// Of larger scales `twice` holds.
+  static constexpr std::uint32_t kMostOnce = 133;
+
+  /// `factor` for the scales in two halves, at most kMostOnce.
+  [[nodiscard]] FP4PA_FN static constexpr std::uint32_t factors_of(std::uint32_t scales) {
+    return (bf16_pair(kMostOnce + 1) - scales) << 7;
+  }
 
   /// @param scale  not NaN. Above 64 the factor would be a subnormal.
   [[nodiscard]] FP4PA_FN static constexpr Bf16ToUnits of(std::uint8_t scale) {
@@ -36,7 +44,8 @@ struct Bf16ToUnits {
 
 /// The largest magnitude of `kWords` pairs, as f32; NaN if one of them is.
 /// @tparam Pairs  the device's arithmetic on pairs: mul, sub, fma, each result rounded once, subnormals kept; max_magnitude and
-///                min_magnitude, whose sign is the product's; select(mask, a, b) and bytes(a, b, selectors) of words
+///                min_magnitude, whose sign is the product's; max_halves of integers; select(mask, a, b) and
+///                bytes(a, b, selectors) of words
 template <class Pairs, int kWords>
 [[nodiscard]] FP4PA_FN float bf16_amax(const std::uint32_t* x) {
   std::uint32_t most = x[0];
@@ -45,6 +54,23 @@ template <class Pairs, int kWords>
   const std::uint32_t low = most << 16 & 0x7fffffffu;
   const std::uint32_t high = most & 0x7fff0000u;
   return float_from_bits(low > high ? low : high);
+}
+
+/// E8M0 scales, in halves, of two groups whose largest magnitudes are `most`, finite: as e8m0_with_carry.
+/// @param carries  its `carry` in both halves, of which a bfloat16 has the upper half's bits alone
+template <class Pairs>
+[[nodiscard]] FP4PA_FN std::uint32_t e8m0_of_bf16_amax(std::uint32_t most, std::uint32_t carries) {
+  constexpr std::uint32_t kEmax = bf16_pair(E2M1::kEmax);
+  return Pairs::max_halves(((most & 0x7fff7fffu) + carries) >> 7 & 0x01ff01ffu, kEmax) - kEmax;
+}
+
+/// Two E8M0 scales, in halves, as bfloat16.
+template <class Pairs>
+[[nodiscard]] FP4PA_FN std::uint32_t bf16_of_e8m0(std::uint32_t two) {
+  // 0 and 255 are 2^-127 and NaN: a mantissa of a half, and else of nothing.
+  constexpr std::uint32_t kHalf = bf16_pair(0x40);
+  const std::uint32_t usual = ((two + bf16_pair(1)) & bf16_pair(0xfe)) << 5;
+  return two << 7 | (Pairs::max_halves(usual, kHalf) - usual);
 }
 
 /// Eight codes, element n in nibble n.

@@ -22,6 +22,9 @@ struct Bf16Pairs {
   }
   static std::uint32_t max_magnitude(std::uint32_t a, std::uint32_t b) { return of_magnitudes(a, b, true); }
   static std::uint32_t min_magnitude(std::uint32_t a, std::uint32_t b) { return of_magnitudes(a, b, false); }
+  static std::uint32_t max_halves(std::uint32_t a, std::uint32_t b) {
+    return std::max(a & 0xffffu, b & 0xffffu) | std::max(a >> 16, b >> 16) << 16;
+  }
   static std::uint32_t select(std::uint32_t mask, std::uint32_t a, std::uint32_t b) { return (a & mask) | (b & ~mask); }
   static std::uint32_t bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selectors) {
     std::uint32_t out = 0;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <utility>
 
 #include "core/divisor.hpp"
 #include "core/formats/e2m1_pairs.hpp"
@@ -97,6 +98,38 @@ TEST_CASE("E2M1 pairs: as MXFP4's codes for every bfloat16 under every scale tha
     }
   }
   CHECK(wrong == 0);
+}
+
+TEST_CASE("E2M1 pairs: scales of every finite bfloat16 under every rule, and their factors, as one by one") {
+  for (const ScaleMode mode : {ScaleMode::kFloor, ScaleMode::kCeil, ScaleMode::kRceil, ScaleMode::kEven}) {
+    const std::uint32_t carry = core::e8m0_carry<core::E2M1>(mode);
+    long long wrong = 0;
+    for (std::uint32_t low = 0; low < 0x7f80u; ++low) {
+      const std::uint32_t high = 0x7f7fu - low;
+      const std::uint32_t scales =
+          core::e8m0_of_bf16_amax<tests::Bf16Pairs>(low | high << 16 | (low % 2 == 0 ? 0x80000000u : 0x8000u), core::bf16_pair(carry >> 16));
+      for (const auto& [half, scale] : {std::pair{low, scales & 0xffffu}, {high, scales >> 16}}) {
+        wrong += scale != core::e8m0_with_carry<core::E2M1>(core::bf16_to_f32(static_cast<std::uint16_t>(half)), carry);
+      }
+    }
+    CHECK(wrong == 0);
+  }
+  for (std::uint32_t scale = 0; scale < 254; ++scale) {
+    const auto to_units = core::Bf16ToUnits::of(static_cast<std::uint8_t>(scale));
+    CHECK(to_units.twice == (scale > core::Bf16ToUnits::kMostOnce));
+    if (!to_units.twice) CHECK(core::Bf16ToUnits::factors_of(core::bf16_pair(scale)) == to_units.factor);
+  }
+}
+
+TEST_CASE("E2M1 pairs: every E8M0 scale as bfloat16") {
+  for (std::uint32_t scale = 0; scale < 256; ++scale) {
+    const std::uint32_t pair = core::bf16_of_e8m0<tests::Bf16Pairs>(scale | (255 - scale) << 16);
+    for (const auto& [code, half] : {std::pair{scale, pair & 0xffffu}, {255 - scale, pair >> 16}}) {
+      const float value = core::bf16_to_f32(static_cast<std::uint16_t>(half));
+      const float wanted = core::E8M0::decode(static_cast<std::uint8_t>(code));
+      CHECK((std::isnan(wanted) ? std::isnan(value) : value == wanted));
+    }
+  }
 }
 
 TEST_CASE("E2M1 pairs: the largest magnitude, NaN above all; codes as bfloat16") {

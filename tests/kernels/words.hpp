@@ -50,6 +50,7 @@ inline int block_id_y() { return current_block.y; }
 inline void atomic_max(std::uint32_t* at, std::uint32_t value) { *at = value > *at ? value : *at; }
 inline void sync_warp() { kernels_test::sync_warp(); }
 inline void sync_block() { kernels_test::sync_block(); }
+inline std::uint8_t* kept(std::uint8_t* p) { return p; }
 
 /// f(what the lanes of this thread's warp hand in).
 template <class F>
@@ -121,6 +122,7 @@ inline void unpack_e4m3(std::uint32_t codes, float* out) {
 }
 
 inline void allow_dependents() {}
+inline void wait_for_previous() {}
 
 inline Grid grid(std::int64_t blocks, std::int64_t blocks_y = 1) {
   return {static_cast<int>(blocks), static_cast<int>(blocks_y)};
