@@ -8,7 +8,7 @@ namespace fp4pa::FP4PA_GPU {
 /// Of groups in place of tokens.
 constexpr PieceShape kGroupShape{8, 1, 1};
 constexpr std::uint32_t kTokensOfLane = 8;
-constexpr int kGroupThreads = 128;  // of a block
+constexpr int kAppendGroupThreads = 128;  // of a block
 
 /// @param words  whether they are one access
 FP4PA_DEVICE inline void store_scales(std::uint8_t* to, const Words<8>& scales, bool words) {
@@ -328,7 +328,7 @@ template <DType kDType, int kGroup>
 FP4PA_DEVICE inline void append_groups_of_thread(const PieceArgs& args) {
   using Whole = WholeGroup<kGroup>;
   constexpr bool kWhole = kDType == DType::kBF16 && Bf16Pairs::kThere;
-  const std::uint32_t index = static_cast<std::uint32_t>(block_id()) * kGroupThreads + static_cast<std::uint32_t>(thread_id());
+  const std::uint32_t index = static_cast<std::uint32_t>(block_id()) * kAppendGroupThreads + static_cast<std::uint32_t>(thread_id());
   const bool there = index < (kWhole ? args.threads[1] : args.threads[1] / Whole::kLanesOfGroup);
   PieceColumn column = column_of<kGroupShape>(args, 1, !there ? 0 : kWhole ? index / Whole::kLanesOfGroup : index);
   column.token *= kGroup;
@@ -362,7 +362,7 @@ FP4PA_DEVICE inline void append_groups_of_thread(const PieceArgs& args) {
   }
 }
 template <DType kDType, int kGroup>
-FP4PA_KERNEL(append_group_pieces, kGroupThreads, PieceArgs args) {
+FP4PA_KERNEL(append_group_pieces, kAppendGroupThreads, PieceArgs args) {
   append_groups_of_thread<kDType, kGroup>(args);
   wait_for_previous();
 }
@@ -372,7 +372,7 @@ template <int kGroup>
   return {dtype == DType::kF32   ? append_group_pieces<DType::kF32, kGroup>
           : dtype == DType::kF16 ? append_group_pieces<DType::kF16, kGroup>
                                  : append_group_pieces<DType::kBF16, kGroup>,
-          kGroupThreads};
+          kAppendGroupThreads};
 }
 /// V alone, beside K's kernel; @param a  of append
 [[nodiscard]] inline Status launch_group_pieces(const AppendArgs& a, DType dtype, const ExecDesc& exec) noexcept {
@@ -380,8 +380,8 @@ template <int kGroup>
   const auto group = static_cast<std::uint32_t>(a.tensors[1].view.token_group());
   args.threads[1] = (args.tokens + group - 1) / group * args.per_tokens[1].divisor * (group / kTokensOfLane);
   return launch_beside((group == 16 ? append_groups_of<16>(dtype) : append_groups_of<32>(dtype)).run,
-                       grid((args.threads[1] + kGroupThreads - 1) / kGroupThreads), kGroupThreads, exec.stream, args,
-                       "launching append of groups");
+                       grid((args.threads[1] + kAppendGroupThreads - 1) / kAppendGroupThreads), kAppendGroupThreads, exec.stream,
+                       args, "launching append of groups");
 }
 
 }  // namespace fp4pa::FP4PA_GPU

@@ -144,6 +144,10 @@ Status launch(void (*kernel)(Args), Grid blocks, int threads, std::size_t shared
               const char* doing) noexcept {
   return check(launch(kernel, blocks, threads, shared_bytes, stream, args), doing);
 }
+template <class Args>
+Status launch_beside(void (*kernel)(Args), Grid blocks, int threads, void* stream, const Args& args, const char* doing) noexcept {
+  return launch(kernel, blocks, threads, 0, stream, args, doing);
+}
 inline Status clear(void* data, std::size_t bytes, void*, const char*) noexcept {
   std::memset(data, 0, bytes);
   return Status::kOk;
