@@ -163,6 +163,8 @@ template <class Args>
 template <class Args>
 [[nodiscard]] Status launch_beside(void (*kernel)(Args), dim3 blocks, int threads, void* stream, const Args& args,
                                    const char* doing) noexcept {
+  DeviceProperties device{};
+  if (const Status s = current_device(&device); s != Status::kOk) return s;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -171,7 +173,7 @@ template <class Args>
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.stream = static_cast<Stream>(stream);
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = device.compute_capability >= 90 ? 1 : 0;
   void* arguments[] = {const_cast<Args*>(&args)};
   return check(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), arguments), doing);
 }
