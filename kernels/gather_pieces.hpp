@@ -80,7 +80,7 @@ FP4PA_DEVICE inline void gather_column(const PieceArgs& args, const PieceThread&
       }
       if constexpr (kAlongTokens) {
         float factors[kN];
-        scale_piece(target.scales_at(at[u], view.scale_shift), is_nvfp4(kKind), args.words_of_scales, factors);
+        scale_values(scale_words<kN>(target.scales_at(at[u], view.scale_shift), args.words_of_scales), is_nvfp4(kKind), factors);
         FP4PA_UNROLL
         for (int i = 0; i < kN; ++i) x[i] *= factors[i];
       } else if constexpr (has_scale(kKind)) {

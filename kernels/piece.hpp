@@ -446,10 +446,5 @@ FP4PA_DEVICE inline void scale_values(const Words<kN>& scales, bool nvfp4, float
     }
   }
 }
-/// Both.
-template <int kN>
-FP4PA_DEVICE inline void scale_piece(const std::uint8_t* from, bool nvfp4, bool words, float (&factors)[kN]) {
-  scale_values(scale_words<kN>(from, words), nvfp4, factors);
-}
 
 }  // namespace fp4pa::FP4PA_GPU
