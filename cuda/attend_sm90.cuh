@@ -21,14 +21,17 @@ template <class Shim>
 __device__ __forceinline__ void attend_published(const AttendArgs& args, std::uint8_t* shared, const sm90::ItemRing& items) {
   typename Shim::Exec exec(shared);
   items.for_each(exec, [&](const sm90::PublishedItem& it, sm90::ItemPlace) __attribute__((always_inline)) {
-    core::SimtTileBackend<Shim> backend(exec, args.params, it.rows, args.layout);
-    core::attend(backend, args.params, it.item, it.rows);
+    // In registers where these suffice: whoever asks which keys all rows see has just waited for products.
+    constexpr bool kKeeps = Shim::kConfig.blocks > 1;
+    const std::conditional_t<kKeeps, core::RowMap, const core::RowMap&> rows = it.rows;
+    core::SimtTileBackend<Shim> backend(exec, args.params, rows, args.layout);
+    core::attend(backend, args.params, it.item, rows);
   });
 }
 
 /// The same for the warps that decode keys (kSide 0) or values (1). The first warp of values, which are
 /// needed later than keys, finds the items for all.
-template <core::SimtConfig kConfig, int kSide>
+template <core::SimtConfig kConfig, int kSide, bool kPlain>
 __device__ __forceinline__ void produce_published(const AttendArgs& args, std::uint8_t* shared, const sm90::Ring<kConfig>& ring,
                                                   const sm90::ItemRing& items) {
   constexpr int kWarps = sm90::producers_of_side(kConfig);
@@ -39,11 +42,23 @@ __device__ __forceinline__ void produce_published(const AttendArgs& args, std::u
       constexpr int kThreads = 32 * kWarps;
       sm90::prefetch_queries<kConfig.k[0]>(exec, args.params, it.rows, static_cast<int>(threadIdx.x) % kThreads, kThreads);
     }
-    sm90::produce<kConfig, kSide>(exec, args.params, it, ring);
+    sm90::produce<kConfig, kSide, kPlain>(exec, args.params, it, ring);
     if (kSide == 0 || exec.warp() != 0) return;
     if (threadIdx.x % 32 == 0) items.publish(exec, {at.steps + sm90::kItemsAhead}, args.list, args.params);
     exec.warp_barrier();
   });
+}
+
+/// With the loader that the call's places need: decided once, so that a kernel has two loops of which one runs.
+template <core::SimtConfig kConfig, int kSide>
+__device__ __forceinline__ void produce_side(const AttendArgs& args, std::uint8_t* shared, const sm90::Ring<kConfig>& ring,
+                                             const sm90::ItemRing& items) {
+  constexpr core::KvKind kKind = kSide == 0 ? kConfig.k[0] : kConfig.v[0];
+  if (sm90::has_plain_places<kKind>(args.params.segments[0], sm90::tensor_of(args.params, kSide), kConfig.head_dim)) {
+    produce_published<kConfig, kSide, true>(args, shared, ring, items);
+  } else {
+    produce_published<kConfig, kSide, false>(args, shared, ring, items);
+  }
 }
 
 /// @tparam index  row of sm90::kInstances
@@ -73,9 +88,9 @@ __global__ void __launch_bounds__(sm90::threads_of(sm90::kInstances[index]), sm9
   } else {
     sm90::give_registers<producer_registers(kConfig)>();
     if (warp < kConfig.warps + sm90::producers_of_side(kConfig)) {
-      produce_published<kConfig, 0>(args, shared, ring, items);
+      produce_side<kConfig, 0>(args, shared, ring, items);
     } else {
-      produce_published<kConfig, 1>(args, shared, ring, items);
+      produce_side<kConfig, 1>(args, shared, ring, items);
     }
   }
 }

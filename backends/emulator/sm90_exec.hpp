@@ -31,6 +31,29 @@ class Sm90Exec : public Sm80Exec {
   [[nodiscard]] T load_global_or_zero(const void* from, bool exists, Site at = Site::current()) {
     return exists ? load_global<T>(from, at) : T{};
   }
+  template <class T>
+  void load_word_if(T& x, const void* from, bool exists, Site at = Site::current()) {
+    if (exists) x = load_global<T>(from, at);
+  }
+  template <int kBytes, int kWords>
+  void load_scales_if(std::uint32_t (&x)[kWords], const void* from, bool exists, Site at = Site::current()) {
+    if (!exists) return;
+    if constexpr (kBytes == 8) {
+      const auto both = load_global<std::uint64_t>(from, at);
+      x[0] = static_cast<std::uint32_t>(both);
+      x[1] = static_cast<std::uint32_t>(both >> 32);
+    } else if constexpr (kBytes == 4) {
+      x[0] = load_global<std::uint32_t>(from, at);
+    } else {
+      static_assert(kBytes == 2);
+      x[0] = load_global<std::uint16_t>(from, at);
+    }
+  }
+  void load_chunk_if(std::uint32_t (&x)[4], const void* from, bool exists, Site at = Site::current()) {
+    if (!exists) return;
+    const auto words = load_global<std::array<std::uint32_t, 4>>(from, at);
+    for (std::size_t i = 0; i < 4; ++i) x[i] = words[i];
+  }
   void prefetch(const void*) {}
 
   void group_fence() {}

@@ -50,7 +50,9 @@ struct PrefillShim {
   FP4PA_FN static std::uint16_t to_bf16(float x) { return round_bf16(x); }
   FP4PA_FN static core::QueryForm query_form(KvKind kind) {
     if (decodes_to_bf16(kind)) return {core::QueryForm::kAsIs, 1.0f, true};
-    return key_query_form(kind);
+    core::QueryForm form = key_query_form(kind);
+    if (kind == KvKind::kNvfp4) form.unit = core::exp2_exact(-kDecodedNvfp4Log2);
+    return form;
   }
 
   /// An instance has one format of V, and so one order.
@@ -123,7 +125,7 @@ struct PrefillShim {
 
   /// P is raised where its operand is f16, and NVFP4 decoded to f16 is short of powers of two.
   static constexpr int kRaise = decodes_to_bf16(kConfig.v[0]) ? 0 : kPrefillProbabilityLog2;
-  static constexpr int kOnlyUnitLog2 = -kRaise - (kConfig.v[0] == KvKind::kNvfp4 ? kNvfp4Log2 : 0);
+  static constexpr int kOnlyUnitLog2 = -kRaise - (kConfig.v[0] == KvKind::kNvfp4 ? kDecodedNvfp4Log2 : 0);
 
  protected:
   static constexpr KvKind kValueKind = kConfig.v[0];

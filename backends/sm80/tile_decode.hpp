@@ -4,7 +4,7 @@
 // the products; here each thread decodes a few 16-byte chunks, and the products are those of a 16-bit cache.
 //   E2M1 x E8M0   bf16, exactly: two significant bits, and the range of the scale is bf16's own. Only what the smallest scale
 //                 (2^-127) would make is as good as zero
-//   E2M1 x E4M3   f16 times 2^-7, exactly: six significant bits within f16's range
+//   E2M1 x E4M3   f16 times 2^-14, exactly: a product is a multiple of 2^-24, f16's least magnitude, and has six significant bits
 //   E4M3          f16, exactly
 //   E4M3 x E8M0   bf16, exactly
 //
@@ -19,6 +19,9 @@
 #include "backends/sm80/key_product.hpp"
 
 namespace fp4pa::sm80 {
+
+/// What an NVFP4 operand is a value's multiple of: as the code came out of the decoding.
+inline constexpr int kDecodedNvfp4Log2 = kE2m1F16Log2;
 
 /// Element, within 8, at position x of a decoded chunk.
 [[nodiscard]] FP4PA_FN constexpr int decoded_dim(KvKind kind, int x) { return core::is_fp4(kind) ? x / 2 + 4 * (x % 2) : x; }
@@ -76,8 +79,8 @@ struct DecodedRows {
 };
 
 /// 16 bytes of a row, `codes`, to chunks of operands.
-/// @param scale  word number -> its scale: in bf16 pairs where operands are bf16 (kMxfp4Tokens: word number and pair, of elements
-///               p and p + 4 of eight), else as the byte it is
+/// @param scale  word number -> its scale, twice, in the type of the operands (kMxfp4Tokens: word number and pair, of elements p
+///               and p + 4 of eight)
 template <KvKind kKind, class Scale, int kOut>
 FP4PA_FN void decode_chunk(const std::uint32_t (&codes)[4], Scale&& scale, Chunk (&out)[kOut]) {
   constexpr std::uint32_t kUnscale = 0x7e807e80u;      // 2^126, see kE2m1Bf16Log2
@@ -105,8 +108,7 @@ FP4PA_FN void decode_chunk(const std::uint32_t (&codes)[4], Scale&& scale, Chunk
     FP4PA_UNROLL
     for (int w = 0; w < 4; ++w) {
       e2m1_to_f16(codes[w], out[w].word);
-      const std::uint32_t code = scale(w) & 0x7fu;
-      const std::uint32_t factor = multiply_f16(e4m3_to_f16(code | code << 8), kNvfp4ScaleUnit);
+      const std::uint32_t factor = scale(w);
       FP4PA_UNROLL
       for (int p = 0; p < 4; ++p) out[w].word[p] = multiply_f16(out[w].word[p], factor);
     }
@@ -182,7 +184,7 @@ struct TileDecoder {
                             exec.template load_shared<std::uint32_t>(lane, at + 4), p);
       }, out);
     } else if constexpr (kKind == KvKind::kNvfp4) {
-      decode_chunk<kKind>(codes, [&](int w) { return byte(2 * chunk + w / 2); }, out);
+      decode_chunk<kKind>(codes, [&](int w) { return e4m3_to_f16((byte(2 * chunk + w / 2) & 0x7fu) * 0x101u); }, out);
     } else {
       const int index = kKind == KvKind::kPerToken ? 0 : kKind == KvKind::kMxfp8 ? chunk / 2 : chunk;
       decode_chunk<kKind>(codes, [&](int) { return e8m0_pair(byte(index)); }, out);

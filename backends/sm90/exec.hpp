@@ -44,6 +44,56 @@ class WarpExec : public sm80::WarpExec {
         : "l"(from), "r"(static_cast<int>(exists)));
     return std::bit_cast<T>(x);
   }
+  /// x becomes what lies in global memory, or stays. Without a move, too.
+  template <class T>
+  __device__ __forceinline__ void load_word_if(T& x, const void* from, bool exists) const {
+    static_assert(sizeof(T) == 4);
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.s32 p, %2, 0;\n"
+        "@p ld.global.nc.b32 %0, [%1];\n"
+        "}"
+        : "+r"(x)
+        : "l"(from), "r"(static_cast<int>(exists)));
+  }
+  /// A key's scales, of kBytes bytes, aligned to as many: 2, 4 or 8.
+  template <int kBytes, int kWords>
+  __device__ __forceinline__ void load_scales_if(std::uint32_t (&x)[kWords], const void* from, bool exists) const {
+    static_assert((kBytes == 8 && kWords == 2) || (kBytes <= 4 && kWords == 1));
+    if constexpr (kBytes == 8) {
+      asm volatile(
+          "{\n"
+          ".reg .pred p;\n"
+          "setp.ne.s32 p, %3, 0;\n"
+          "@p ld.global.nc.v2.b32 {%0, %1}, [%2];\n"
+          "}"
+          : "+r"(x[0]), "+r"(x[1])
+          : "l"(from), "r"(static_cast<int>(exists)));
+    } else if constexpr (kBytes == 4) {
+      load_word_if(x[0], from, exists);
+    } else {
+      static_assert(kBytes == 2);
+      asm volatile(
+          "{\n"
+          ".reg .pred p;\n"
+          "setp.ne.s32 p, %2, 0;\n"
+          "@p ld.global.nc.u16 %0, [%1];\n"
+          "}"
+          : "+r"(x[0])
+          : "l"(from), "r"(static_cast<int>(exists)));
+    }
+  }
+  __device__ __forceinline__ void load_chunk_if(std::uint32_t (&x)[4], const void* from, bool exists) const {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.s32 p, %5, 0;\n"
+        "@p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+        "}"
+        : "+r"(x[0]), "+r"(x[1]), "+r"(x[2]), "+r"(x[3])
+        : "l"(from), "r"(static_cast<int>(exists)));
+  }
   /// Into the second-level cache.
   __device__ __forceinline__ void prefetch(const void* from) const { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 

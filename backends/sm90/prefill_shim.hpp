@@ -36,7 +36,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   template <KvKind kKind>
   FP4PA_FN static constexpr int operand_log2() {
     if constexpr (has_window(kKind)) return F16Window<kKind>::kUnitLog2;
-    return kKind == KvKind::kNvfp4 ? -sm80::kNvfp4Log2 : 0;
+    return kKind == KvKind::kNvfp4 ? -sm80::kDecodedNvfp4Log2 : 0;
   }
   static constexpr int kOnlyUnitLog2 = operand_log2<kValueKind>() - kProbabilityLog2;
 

@@ -9,17 +9,22 @@
 
 namespace fp4pa::sm90 {
 
+/// Keys (side 0) or values (1) of a call.
+[[nodiscard]] FP4PA_FN const core::TensorView& tensor_of(const core::AttentionParams& p, int side) {
+  return side == 0 ? p.segments[0].k : p.segments[0].v;
+}
+
 /// Decodes the keys or the values of an item.
 /// @tparam kConfig  of the kernel
 /// @tparam kSide    0: keys, 1: values
-template <core::SimtConfig kConfig, int kSide, class E>
+/// @tparam kPlain   has_plain_places
+template <core::SimtConfig kConfig, int kSide, bool kPlain, class E>
 FP4PA_FN void produce(E& exec, const core::AttentionParams& p, const PublishedItem& published, const Ring<kConfig>& ring) {
   static_assert(kConfig.segments == 1);
   constexpr KvKind kKind = kSide == 0 ? kConfig.k[0] : kConfig.v[0];
   using Tile = typename Ring<kConfig>::Tile;
-  using Loader = TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, producers_of_side(kConfig), Tile>;
-  const core::Segment& segment = p.segments[0];
-  Loader loader(exec, segment, kSide == 0 ? segment.k : segment.v, published.item, published.keys);
+  using Loader = TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, producers_of_side(kConfig), Tile, kPlain>;
+  Loader loader(exec, p.segments[0], tensor_of(p, kSide), published.item, published.keys);
   while (exec.any([&](auto) { return !loader.done(); })) {
     exec.wait_together(ring.empty(exec.place), exec.place.parity() ^ 1);
     const bool wide = loader.decode(ring.tile(exec.place));

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <variant>
 
 #include "backends/emulator/sm90_exec.hpp"
 #include "backends/sm90/producer.hpp"
@@ -26,16 +28,16 @@ class DecodingStream {
         of_(std::make_unique<const Of>(Of{item, range})),
         walk_(core::TileWalk::make(range, kConfig.tile_keys, segment.page_size, false, core::kScalePiece)),
         v_global_(segment.v.global(item.kv_head)),
-        keys_(exec, segment, segment.k, of_->item, of_->range),
-        values_(exec, segment, segment.v, of_->item, of_->range) {}
+        keys_(loader<kConfig.k[0]>(segment, segment.k)),
+        values_(loader<kConfig.v[0]>(segment, segment.v)) {}
 
   [[nodiscard]] bool done() const { return walk_.tile(index_).empty(); }
   [[nodiscard]] core::KeyRange keys() const { return walk_.tile(index_); }
   void wait() {
     if (place_.slot() % 2 != 0) return;  // values came with the keys
     exec_.block_barrier();               // nobody reads the last tile any more
-    wide_[0] = keys_.decode(ring_.tile({0}));
-    wide_[1] = values_.decode(ring_.tile({1}));
+    wide_[0] = decode(keys_, ring_.tile({0}));
+    wide_[1] = decode(values_, ring_.tile({1}));
     exec_.async_fence();
     exec_.block_barrier();
   }
@@ -53,9 +55,23 @@ class DecodingStream {
     core::WorkItem item;
     core::KeyRange range;
   };
+  template <core::KvKind kKind, bool kPlain>
+  using LoaderFor = sm90::TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, kConfig.warps,
+                                     typename sm90::Ring<kConfig>::Tile, kPlain>;
+  /// The kernel decides once for all items.
   template <core::KvKind kKind>
-  using Loader = sm90::TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, kConfig.warps,
-                                  typename sm90::Ring<kConfig>::Tile>;
+  using Loader = std::variant<LoaderFor<kKind, true>, LoaderFor<kKind, false>>;
+  template <core::KvKind kKind>
+  Loader<kKind> loader(const core::Segment& segment, const core::TensorView& view) {
+    if (sm90::has_plain_places<kKind>(segment, view, kConfig.head_dim)) {
+      return Loader<kKind>(std::in_place_index<0>, exec_, segment, view, of_->item, of_->range);
+    }
+    return Loader<kKind>(std::in_place_index<1>, exec_, segment, view, of_->item, of_->range);
+  }
+  template <class AnyLoader>
+  static bool decode(AnyLoader& loader, std::uint32_t to) {
+    return std::visit([to](auto& l) { return l.decode(to); }, loader);
+  }
 
   E& exec_;
   sm90::Ring<kConfig> ring_;
