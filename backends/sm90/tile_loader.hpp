@@ -65,8 +65,11 @@ class TileLoader {
   // Few query rows: their warpgroup is done with a tile before memory answers, and has registers to spare.
   static constexpr bool kEarly = kWarps == 2;
   static constexpr int kHeld = kCopies > (kEarly ? 8 : 4) ? kCopies / 2 : kCopies;      // that are under way
-  // What lanes are told of the rows that they copy: pages and scales of all at once, or each row when it is its turn.
-  static constexpr bool kAtOnce = kHeld == kCopies;
+  // How lanes are told where the rows lie that they copy: pages of all at once, or each row's place when it is its turn, which
+  // takes fewer registers.
+  static constexpr bool kAtOnce = kHeld == kCopies && (kEarly || kCopies <= 2);
+  // Of few query rows of 16 bits nothing is decoded and memory is the limit: what is asked for earlier comes earlier.
+  static constexpr bool kAsksFirst = kOut == 1 && kEarly;
   static constexpr int kScaleBytes = core::key_scale_bytes(kKind, kHeadDim);
   static constexpr int kWords = kScaleBytes == 0 ? 1 : (kScaleBytes + 3) / 4;
   using ScaleWords = PerLane<std::uint32_t[kWords]>;
@@ -154,14 +157,16 @@ class TileLoader {
     if constexpr (kAtOnce) hand_pages(share, kTileKeys);
     const std::int32_t at_hand = first_;
     PerLane<std::uint64_t> rows = row_;
+    const auto ask_for_next = [&] {
+      first_ += kTileKeys;
+      ask();
+      if constexpr (kOut == 1) prefetch_rows();
+    };
+    if constexpr (kAsksFirst) ask_for_next();
     FP4PA_UNROLL
     for (int c = 0; c < kCopies; ++c) {
       if constexpr (kStores) store(c, share, scales, target);
-      if (c == 0) {
-        first_ += kTileKeys;
-        ask();
-        if constexpr (kOut == 1) prefetch_rows();
-      }
+      if (!kAsksFirst && c == 0) ask_for_next();
       const bool next = c + kHeld >= kCopies;
       if (c + kHeld == kCopies) rows = row_;
       load((c + kHeld) % kCopies, share, rows, next ? first_ : at_hand, c % kHeld);
