@@ -42,7 +42,7 @@ inline constexpr std::int32_t kWgmmaOverheadTiles = 6;
 }
 
 /// Most keys of a block's part of a unit that so many blocks share. With more, workers that fill the multiprocessors and a merge are done
-/// sooner; large clusters leave some without a block: docs/cuda.md, "A call of a few short sequences".
+/// sooner; large clusters leave some without a block: docs/cuda_log.md, "A call of a few short sequences".
 [[nodiscard]] constexpr std::int32_t most_shared_keys(std::int32_t sharers) { return sharers > 2 ? 1024 : 2048; }
 
 /// Blocks of one worker that a multiprocessor holds, by registers and shared memory.
@@ -111,7 +111,7 @@ inline constexpr std::int32_t kMostFound = 512;
   const core::EvenCut cut = even_cut(c, units, launch.workers * d.multiprocessors);
   const double all = static_cast<double>(simt::most_warps(shape_of(variant), d.compute_capability)) * d.multiprocessors;
   const double used = static_cast<double>(units) * cut.parts * launch.warps / cut.rounds / all;
-  return used - 0.03 * (cut.rounds - 1) - (cut.parts > 1 ? 0.02 + 0.0025 * cut.parts : 0.0);  // docs/cuda.md, "One item a block"
+  return used - 0.03 * (cut.rounds - 1) - (cut.parts > 1 ? 0.02 + 0.0025 * cut.parts : 0.0);  // docs/cuda_log.md, "One item a block"
 }
 
 /// The launch of a plan whose cut may be even: at least two workers a multiprocessor, so that one opens an item while another computes;

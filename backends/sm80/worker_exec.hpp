@@ -2,7 +2,7 @@
 //
 // What the rest of the library calls a block, warps that attend an item together, may be a few of a CUDA block's warps: a worker. Blocks
 // of one multiprocessor are not served alike, the first of them is done long before the last, while warps of one block keep pace; so that
-// a multiprocessor has one block, of as many workers as it has room for (docs/cuda.md, "One block a multiprocessor"). Workers know
+// a multiprocessor has one block, of as many workers as it has room for (docs/cuda_log.md, "One block a multiprocessor"). Workers know
 // nothing of each other: each has its piece of the shared memory and a barrier of its own.
 #pragma once
 
