@@ -36,13 +36,10 @@ target_compile_options(fp4pa_flags INTERFACE
   # and the SIMD and scalar targets must not differ by what the compiler happened to contract.
   $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
 
-if(FP4PA_SANITIZE STREQUAL "address")
-  add_compile_options(-fsanitize=address -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=address)
-elseif(FP4PA_SANITIZE STREQUAL "undefined")
+if(FP4PA_SANITIZE)
   # Every report ends the program: a test that only prints is a test that passes.
-  add_compile_options(-fsanitize=undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  add_link_options(-fsanitize=undefined)
+  add_compile_options(-fsanitize=${FP4PA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${FP4PA_SANITIZE})
 endif()
 
 if(FP4PA_FUZZ)
