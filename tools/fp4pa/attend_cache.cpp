@@ -39,17 +39,6 @@ KvInput kv_input(const InputTensor& tensor, const void* token_major) {
   return {token_major, tensor.dtype, tensor.heads * tensor.head_dim, tensor.head_dim};
 }
 
-Buffer uploaded(Device& device, const void* data, std::size_t bytes) {
-  Buffer buffer = device.allocate(bytes);
-  device.upload(buffer.data(), data, bytes);
-  return buffer;
-}
-
-template <class T>
-Buffer uploaded(Device& device, const std::vector<T>& values) {
-  return uploaded(device, values.data(), values.size() * sizeof(T));
-}
-
 }  // namespace
 
 FilledCache::FilledCache(Device& device, const AttendSettings& settings, const AttendInput& input,

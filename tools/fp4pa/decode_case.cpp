@@ -14,13 +14,6 @@ namespace {
 constexpr std::int32_t kGroupTokens = 32;
 constexpr std::int32_t kRecentPageTokens = 16;
 
-template <class T>
-Buffer uploaded(Device& device, const std::vector<T>& values) {
-  Buffer buffer = device.allocate(values.size() * sizeof(T));
-  device.upload(buffer.data(), values.data(), buffer.bytes());
-  return buffer;
-}
-
 std::int32_t pages_of(std::int32_t tokens, int page_size) {
   return static_cast<std::int32_t>((std::int64_t{tokens} + page_size - 1) / page_size);
 }

@@ -11,6 +11,12 @@
 
 namespace fp4pa::tool {
 
+Buffer uploaded(Device& device, const void* from_host, std::size_t bytes) {
+  Buffer buffer = device.allocate(bytes);
+  device.upload(buffer.data(), from_host, bytes);
+  return buffer;
+}
+
 std::unique_ptr<Device> make_device(const std::string& backend) {
   std::vector<BackendInfo> known(static_cast<std::size_t>(available_backends(nullptr, 0)));
   (void)available_backends(known.data(), static_cast<std::int32_t>(known.size()));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace fp4pa::tool {
 
@@ -81,6 +82,20 @@ class Device {
   /// stream. Empty where the device has no graphs.
   [[nodiscard]] virtual std::function<void()> recorded(const std::function<void(void* stream)>& work) = 0;
 };
+
+/// Memory of `device` with a copy of the host's `bytes`.
+[[nodiscard]] Buffer uploaded(Device& device, const void* from_host, std::size_t bytes);
+template <class T>
+[[nodiscard]] Buffer uploaded(Device& device, const std::vector<T>& from_host) {
+  return uploaded(device, from_host.data(), from_host.size() * sizeof(T));
+}
+/// What `from` holds, on the host.
+template <class T>
+[[nodiscard]] std::vector<T> downloaded(Device& device, const Buffer& from) {
+  std::vector<T> here(from.bytes() / sizeof(T));
+  device.download(here.data(), from.data(), here.size() * sizeof(T));
+  return here;
+}
 
 /// The device that back end `name` (null or "": the default one) runs on. Failure when it is unknown or unavailable.
 [[nodiscard]] std::unique_ptr<Device> make_device(const std::string& backend);

@@ -15,6 +15,7 @@
 #include "reference/metrics.hpp"
 #include "tools/fp4pa/attend_input.hpp"
 #include "tools/fp4pa/commands.hpp"
+#include "tools/fp4pa/device.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/options.hpp"
@@ -84,12 +85,16 @@ void quantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
     throw Failure(Exit::kUsage, "--global-scale has no part in format " + o.format + "; allowed with: nvfp4");
   }
   refuse_idle_scale_options(command, {o.format});
+  const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
-  std::vector<std::byte> codes(quantized_code_bytes(config.format, m.rows, m.cols));
-  std::vector<std::byte> scales(quantized_scale_bytes(config.format, config.scale_layout, m.rows, m.cols));
-  check(quantize(config, x.data(), dtype, m.rows, m.cols, codes.data(), scales.data(), exec), "quantize");
-  std::vector<float> back(static_cast<std::size_t>(m.rows * m.cols));
-  check(dequantize(config, codes.data(), scales.data(), m.rows, m.cols, back.data(), DType::kF32, exec), "dequantize");
+  const Buffer plain = uploaded(*device, x);
+  const Buffer packed = device->allocate(quantized_code_bytes(config.format, m.rows, m.cols));
+  const Buffer their_scales = device->allocate(quantized_scale_bytes(config.format, config.scale_layout, m.rows, m.cols));
+  check(quantize(config, plain.data(), dtype, m.rows, m.cols, packed.data(), their_scales.data(), exec), "quantize");
+  const Buffer unpacked = device->allocate(static_cast<std::size_t>(m.rows * m.cols) * sizeof(float));
+  check(dequantize(config, packed.data(), their_scales.data(), m.rows, m.cols, unpacked.data(), DType::kF32, exec), "dequantize");
+  const auto codes = downloaded<std::byte>(*device, packed), scales = downloaded<std::byte>(*device, their_scales);
+  const auto back = downloaded<float>(*device, unpacked);
   reference::Difference difference;
   for (std::size_t i = 0; i < back.size(); ++i) {
     difference.add(back[i], reference::decode_plain(x.data(), dtype, static_cast<std::int64_t>(i)));
@@ -175,9 +180,12 @@ void dequantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
   check_bytes(file.at(o.tensor + ".scales"), quantized_scale_bytes(config.format, config.scale_layout, m.rows, m.cols));
 
   const DType dtype = parse_name<DType>(o.dtype, kAllDTypes, "dtype");
-  std::vector<std::byte> y(static_cast<std::size_t>(m.rows * m.cols * size_of(dtype)));
+  const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
-  check(dequantize(config, codes.data(), scales.data(), m.rows, m.cols, y.data(), dtype, exec), "dequantize");
+  const Buffer packed = uploaded(*device, codes), their_scales = uploaded(*device, scales);
+  const Buffer plain = device->allocate(static_cast<std::size_t>(m.rows * m.cols * size_of(dtype)));
+  check(dequantize(config, packed.data(), their_scales.data(), m.rows, m.cols, plain.data(), dtype, exec), "dequantize");
+  const auto y = downloaded<std::byte>(*device, plain);
   safetensors::write(o.out, {{o.tensor, safetensors_name(dtype), shape, y}}, {});
   report(o, {{"tensor", o.tensor},
              {"format", name_of(config.format)},
