@@ -39,7 +39,7 @@ WorkspaceLayout workspace_layout(const AttentionConfig& config, std::int32_t num
   if (split != 0) {
     // Only sequences of up to kMaxSplitRows packed rows are cut, each unit into at most this many pieces.
     const std::int64_t group = config.num_q_heads / config.cache.num_kv_heads;
-    const std::int64_t rows = std::min<std::int64_t>(config.max_q_tokens * group,
+    const std::int64_t rows = std::min<std::int64_t>(std::int64_t{config.max_q_tokens} * group,
                                                      std::int64_t{config.max_batch} * core::kMaxSplitRows);
     const std::int64_t units = (rows / tile_rows + config.max_batch) * config.cache.num_kv_heads;
     const std::int64_t pieces =

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cmath>
 
+#include "api/attention_params.hpp"
 #include "api/error.hpp"
 #include "api/saturating.hpp"
 #include "api/validate.hpp"
@@ -47,6 +48,18 @@ Status validate_masks(const AttentionConfig& c) {
   return check(!c.alibi, Status::kInvalidArgument, "tree_mask with alibi = %d; allowed: 0", 1);
 }
 
+/// What parts of the caller's choice may take of a workspace: no more than a byte count of 64 bits holds with room to spare.
+constexpr std::int64_t kMostPartialBytes = std::int64_t{1} << 60;
+/// Bytes of the states of all parts, as workspace_layout counts them for the largest tile of rows of any kernel, or kSaturated.
+std::int64_t most_partial_bytes(const AttentionConfig& c) {
+  constexpr std::int64_t kMostTileRows = 256;
+  const std::int64_t split = std::int64_t{split_tiles(c)} * core::kScheduleTokens;
+  if (split == 0) return 0;
+  const std::int64_t rows = std::int64_t{c.max_q_tokens} * (c.num_q_heads / c.cache.num_kv_heads) + c.max_batch * kMostTileRows;
+  const std::int64_t pieces = (c.max_kv_len + split - 1) / split;
+  return saturating_mul(saturating_mul(rows, saturating_mul(c.cache.num_kv_heads, pieces)), 4 * (std::int64_t{c.cache.head_dim} + 2));
+}
+
 Status validate_sizes(const AttentionConfig& c) {
   FP4PA_RETURN_IF_FAILED(check(c.num_q_heads > 0 && c.num_q_heads % c.cache.num_kv_heads == 0, Status::kInvalidHeads,
                                "num_q_heads is %d; allowed: positive multiples of num_kv_heads %d", c.num_q_heads,
@@ -68,6 +81,10 @@ Status validate_sizes(const AttentionConfig& c) {
   FP4PA_RETURN_IF_FAILED(check(c.kv_split_tokens >= 0 && c.kv_split_tokens % core::kScheduleTokens == 0,
                                Status::kInvalidArgument, "kv_split_tokens is %d; allowed: 0 or a multiple of %d",
                                c.kv_split_tokens, core::kScheduleTokens));
+  FP4PA_RETURN_IF_FAILED(check(most_partial_bytes(c) <= kMostPartialBytes, Status::kInvalidSize,
+                               "parts of %d tokens: max_batch %d, num_kv_heads %d, max_q_tokens %d and max_kv_len %d may make more of them "
+                               "than memory holds; allowed: what fits the address space",
+                               split_tiles(c) * core::kScheduleTokens, c.max_batch, c.cache.num_kv_heads, c.max_q_tokens, c.max_kv_len));
   FP4PA_RETURN_IF_FAILED(check(c.num_threads >= 0 && c.num_threads <= 4096, Status::kInvalidArgument,
                                "num_threads is %d; allowed: 0 (automatic) to 4096", c.num_threads));
   FP4PA_RETURN_IF_FAILED(check(c.matrix_path == MatrixPath::kAuto || c.matrix_path == MatrixPath::kNative ||

@@ -138,7 +138,6 @@ fp4pa_status fp4pa_validate_cache(const fp4pa_cache* cache) {
 }
 
 int32_t fp4pa_quantised_tokens(int32_t length, int32_t window_tokens, int32_t group_tokens) {
-  if (window_tokens < 0 || group_tokens < 1) return 0;
   return fp4pa::quantised_tokens(length, window_tokens, group_tokens);
 }
 
@@ -148,8 +147,7 @@ int32_t fp4pa_old_tier_pages(const fp4pa_two_tier* cache, int32_t length) {
 }
 
 int32_t fp4pa_min_ring_pages(int32_t window_tokens, int32_t group_tokens, int32_t page_size) {
-  if (window_tokens < 1 || group_tokens < 1 || page_size < 1) return 0;
-  return static_cast<int32_t>((std::int64_t{window_tokens} + group_tokens + page_size - 1) / page_size);
+  return fp4pa::min_ring_pages(window_tokens, group_tokens, page_size);
 }
 
 fp4pa_status fp4pa_validate_two_tier(const fp4pa_two_tier* cache) {

@@ -113,7 +113,7 @@ std::int64_t dense_scale_bytes(const KvCacheDesc& cache, const KvTensorDesc& ten
 std::int64_t set_interleaved_pages(KvCacheDesc& cache, PageOrder order, void* base) noexcept {
   // With a null base only the strides are set, so that the size of a page can be asked for before there is memory.
   const auto part = [base](std::int64_t offset) -> void* {
-    return base == nullptr || offset == api::kSaturated ? nullptr : static_cast<unsigned char*>(base) + offset;
+    return offset == api::kSaturated ? nullptr : static_cast<unsigned char*>(base) + offset;
   };
   std::int64_t offset = 0;
   for (KvTensorDesc* tensor : {&cache.k, &cache.v}) {
@@ -121,9 +121,9 @@ std::int64_t set_interleaved_pages(KvCacheDesc& cache, PageOrder order, void* ba
     const PageStrides scales = scale_strides(cache, *tensor, order);
     set_data_strides(*tensor, data);
     set_scale_strides(*tensor, scales);
-    tensor->data = part(offset);
+    if (base != nullptr) tensor->data = part(offset);
     offset = round_up(saturating_add(offset, data.page), kPartAlignment);
-    tensor->scales = scales.page == 0 ? nullptr : part(offset);
+    if (base != nullptr) tensor->scales = scales.page == 0 ? nullptr : part(offset);
     offset = round_up(saturating_add(offset, scales.page), kPartAlignment);
   }
   for (KvTensorDesc* tensor : {&cache.k, &cache.v}) {

@@ -3,6 +3,7 @@
 
 #include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <cstddef>
 #include <cstdint>
 
@@ -172,11 +173,17 @@ struct MatmulPlan {
 
 }  // namespace
 
-Status api::validate_weight(const Fp4Weight& w) noexcept {
+Status api::validate_host_weight(const Fp4Weight& w) noexcept {
   if (const Status s = validate_format("weight.format", w.format); s != Status::kOk) return s;
   if (const Status s = validate_layout("weight.scale_layout", w.scale_layout); s != Status::kOk) return s;
   if (const Status s = validate_shape(w.rows, w.cols, w.batch); s != Status::kOk) return s;
-  return validate_memory(w);
+  if (const Status s = validate_memory(w); s != Status::kOk || w.global_scale_ptr == nullptr) return s;
+  for (std::int64_t i = 0; i < w.batch; ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "weight.global_scale_ptr[%" PRId64 "]", i);
+    if (const Status s = validate_global(name, w.format, w.global_scale_ptr[i]); s != Status::kOk) return s;
+  }
+  return Status::kOk;
 }
 
 std::size_t fp4_weight_code_bytes(BlockFormat format, std::int64_t rows, std::int64_t cols, std::int64_t batch) noexcept {

@@ -9,8 +9,9 @@
 
 namespace fp4pa::api {
 
+/// A weight in the host's memory, whose multipliers can be looked at.
 /// @errors kUnsupportedFormat, kInvalidSize, kNullPointer, kMisalignedPointer, kInvalidGlobalScale
-[[nodiscard]] Status validate_weight(const Fp4Weight& weight) noexcept;
+[[nodiscard]] Status validate_host_weight(const Fp4Weight& weight) noexcept;
 
 /// Everything but X, the stages and the tiles.
 [[nodiscard]] inline core::GemmParams gemm_params(const LinearArgs& a) noexcept {

@@ -26,7 +26,7 @@ const TensorView* find(const File& file, const std::string& name) {
 std::string text_of(const std::vector<std::int64_t>& shape) { return json(shape).dump(); }
 
 [[noreturn]] void refuse(const File& file, const TensorView& tensor, const std::string& allowed) {
-  throw Error(file.path().string() + ": tensor '" + tensor.name + "' is " + tensor.dtype + " " + text_of(tensor.shape) +
+  throw Error(file.path().string() + ": tensor " + safetensors::shown(tensor.name) + " is " + tensor.dtype + " " + text_of(tensor.shape) +
               "; allowed: " + allowed);
 }
 
@@ -46,7 +46,7 @@ std::vector<float> multipliers_of(const File& file, const TensorView& tensor, st
   std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
   for (const float v : values) {
     if (!std::isfinite(v) || v < 0x1p-126f || v > 0x1p126f) {
-      throw Error(file.path().string() + ": tensor '" + tensor.name + "' has " + std::to_string(v) + "; allowed: 2^-126 to 2^126");
+      throw Error(file.path().string() + ": tensor " + safetensors::shown(tensor.name) + " has " + std::to_string(v) + "; allowed: 2^-126 to 2^126");
     }
   }
   return values;
@@ -144,14 +144,31 @@ void save_weight(const std::filesystem::path& path, const std::string& name, con
   safetensors::write(path, tensors, {{key_of(name), description.dump()}});
 }
 
-FileWeight find_weight(const File& file, const std::string& name) {
+namespace {
+
+FileWeight find_any(const File& file, const std::string& name) {
   if (const auto own = file.metadata().find(key_of(name)); own != file.metadata().end()) return find_own(file, name, own->second);
   if (const TensorView* blocks = find(file, name + "_blocks")) return find_gpt_oss(file, *blocks, file.at(name + "_scales"));
   if (const TensorView* weight = find(file, name + ".weight")) return find_modelopt(file, name, *weight);
   std::string existing;
-  for (const TensorView& tensor : file.tensors()) existing += (existing.empty() ? "" : ", ") + tensor.name;
-  throw Error(file.path().string() + ": no FP4 weight '" + name + "' (metadata " + key_of(name) + ", tensor " + name + "_blocks or " + name +
-              ".weight); it holds " + (existing.empty() ? "none" : existing));
+  for (const TensorView& tensor : file.tensors()) existing += (existing.empty() ? "" : ", ") + safetensors::shown(tensor.name);
+  throw Error(file.path().string() + ": no FP4 weight " + safetensors::shown(name) + " (metadata " + key_of(name) + ", tensor " + name +
+              "_blocks or " + name + ".weight); it holds " + (existing.empty() ? "none" : existing));
+}
+
+}  // namespace
+
+FileWeight find_weight(const File& file, const std::string& name) {
+  FileWeight w = find_any(file, name);
+  const Fp4Weight& s = w.shape;
+  // Whoever loads it has asked these two how much memory it takes; they say 0 of what the library does not take.
+  if (fp4_weight_code_bytes(s.format, s.rows, s.cols, s.batch) != w.codes.size() ||
+      fp4_weight_scale_bytes(s.format, s.scale_layout, s.rows, s.cols, s.batch) != w.scales.size()) {
+    throw Error(file.path().string() + ": weight " + safetensors::shown(name) + " has batch " + std::to_string(s.batch) + ", " +
+                std::to_string(s.rows) + " rows and " + std::to_string(s.cols) +
+                " columns; allowed: batch to 65535, rows and columns below 2^31, and what fits the address space");
+  }
+  return w;
 }
 
 HostWeight load_weight(const File& file, const std::string& name) {

@@ -12,7 +12,7 @@
 namespace fp4pa::safetensors {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe is refused below, not waited for
   if (descriptor < 0) throw std::system_error(errno, std::generic_category(), "cannot open");
   // The mapping outlives the descriptor, which is closed on every way out of here.
   struct Closer {

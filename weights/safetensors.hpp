@@ -30,6 +30,9 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A name as it goes into a message: quoted, cut, and with control bytes shown, so that a hostile name cannot forge lines.
+[[nodiscard]] std::string shown(std::string_view text);
+
 /// Bytes of one element of a dtype by its name in the format ("F32", "BF16", ...); 0 when it is not in the known set.
 [[nodiscard]] std::size_t element_bytes(std::string_view dtype) noexcept;
 /// The known set, for messages.

@@ -11,6 +11,13 @@
 #include "weights/safetensors.hpp"
 
 namespace fp4pa::safetensors {
+
+std::string shown(std::string_view text) {
+  std::string out = "'";
+  for (char c : text.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return out + (text.size() > 80 ? "...'" : "'");
+}
+
 namespace {
 
 using nlohmann::json;
@@ -38,14 +45,6 @@ constexpr std::array<DtypeSize, 16> kDtypes{{{"BOOL", 1},
 
 /// A header is an object of objects of arrays; anything deeper is no header and only costs memory.
 constexpr int kMaxJsonDepth = 4;
-
-/// A name as it goes into a message: quoted, cut, and with control bytes shown, so that a hostile name cannot forge
-/// lines.
-std::string shown(std::string_view text) {
-  std::string out = "'";
-  for (char c : text.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return out + (text.size() > 80 ? "...'" : "'");
-}
 
 std::uint64_t header_length(std::span<const std::byte> bytes) {
   if (bytes.size() < 8) {
@@ -238,7 +237,7 @@ const TensorView& File::at(const std::string& name) const {
   std::string existing;
   for (const TensorView& tensor : tensors()) {
     if (tensor.name == name) return tensor;
-    existing += (existing.empty() ? "" : ", ") + tensor.name;
+    existing += (existing.empty() ? "" : ", ") + shown(tensor.name);
   }
   throw Error(path_.string() + ": no tensor " + shown(name) + "; it holds " + (existing.empty() ? "none" : existing));
 }

@@ -1,6 +1,7 @@
 // The public calls on weights in files: what weights/ throws becomes a Status.
 #include <cstring>
 #include <exception>
+#include <new>
 
 #include "api/error.hpp"
 #include "api/gemm_params.hpp"
@@ -16,15 +17,17 @@ namespace {
   return name == nullptr ? api::fail(Status::kNullPointer, "name is null") : Status::kOk;
 }
 
-/// f(), which may throw.
+/// f(), which may throw; `path` is the file's that it works on.
 template <class F>
-[[nodiscard]] Status caught(F&& f) noexcept {
+[[nodiscard]] Status caught(const char* path, F&& f) noexcept {
   try {
     return f();
   } catch (const safetensors::Error& e) {
     return api::fail(Status::kFileError, "%s", e.what());
-  } catch (const std::exception& e) {
+  } catch (const std::bad_alloc& e) {
     return api::fail(Status::kFileError, "no memory for the weight: %s", e.what());
+  } catch (const std::exception& e) {
+    return api::fail(Status::kFileError, "%s: %s", path, e.what());
   }
 }
 
@@ -33,7 +36,7 @@ template <class F>
 Status fp4_find_weight(const char* path, const char* name, Fp4Weight* weight) noexcept {
   if (const Status s = validate_names(path, name); s != Status::kOk) return s;
   if (weight == nullptr) return api::fail(Status::kNullPointer, "weight is null");
-  return caught([&] {
+  return caught(path, [&] {
     *weight = weights::find_weight(safetensors::File(path), name).shape;
     return Status::kOk;
   });
@@ -44,7 +47,7 @@ Status fp4_load_weight(const char* path, const char* name, void* codes, void* sc
   if (weight == nullptr) return api::fail(Status::kNullPointer, "weight is null");
   if (const Status s = api::validate_pointer("codes", codes, 16); s != Status::kOk) return s;
   if (const Status s = api::validate_pointer("scales", scales, 4); s != Status::kOk) return s;
-  return caught([&] {
+  return caught(path, [&] {
     const safetensors::File file(path);
     const weights::FileWeight w = weights::find_weight(file, name);
     Fp4Weight loaded = w.shape;
@@ -64,8 +67,8 @@ Status fp4_load_weight(const char* path, const char* name, void* codes, void* sc
 
 Status fp4_save_weight(const char* path, const char* name, const Fp4Weight& weight) noexcept {
   if (const Status s = validate_names(path, name); s != Status::kOk) return s;
-  if (const Status s = api::validate_weight(weight); s != Status::kOk) return s;
-  return caught([&] {
+  if (const Status s = api::validate_host_weight(weight); s != Status::kOk) return s;
+  return caught(path, [&] {
     weights::save_weight(path, name, weight);
     return Status::kOk;
   });

@@ -65,7 +65,7 @@ struct AttentionArgs {
   const void* q = nullptr;              ///< [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned
   std::int64_t q_token_stride = 0;      ///< elements; 0 = dense. Tokens within a head's stride, or heads within a token's
   std::int64_t q_head_stride = 0;
-  void* o = nullptr;                    ///< [tokens, num_q_heads, head_dim] o_dtype; may not alias an input
+  void* o = nullptr;                    ///< [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input
   std::int64_t o_token_stride = 0;
   std::int64_t o_head_stride = 0;
   float* lse = nullptr;                 ///< optional [tokens, num_q_heads], natural log, sinks included; -inf: nothing seen
@@ -131,7 +131,8 @@ class AttentionPlan {
 /// Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb).
 /// `o` and `lse` may alias either input. A state with LSE = -inf contributes nothing.
 /// @param oa, ob, o  [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows] natural log
-/// @errors kNullPointer, kInvalidSize, kUnsupportedHeadDim, kUnknownBackend
+/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedHeadDim, kUnsupportedFormat, kInvalidArgument (num_threads),
+///         kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status merge_states(const void* oa, const float* lse_a, const void* ob, const float* lse_b,
                                             void* o, float* lse, DType dtype, std::int64_t rows, std::int32_t head_dim,
                                             const ExecDesc& exec = {}) noexcept;

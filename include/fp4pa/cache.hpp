@@ -111,18 +111,23 @@ struct TwoTierDesc {
   std::int32_t ring_pages = 0;           ///< ring_pages * recent.page_size >= window_tokens + group_tokens
 };
 
-/// Tokens of a sequence of `length` tokens that the old tier holds; a pure function, so that readers need only the length.
+/// Tokens of a sequence of `length` tokens that the old tier holds; a pure function, so that readers need only the length. 0 for a
+/// window or group that no cache has.
 [[nodiscard]] constexpr std::int32_t quantised_tokens(std::int32_t length, std::int32_t window_tokens,
                                                       std::int32_t group_tokens) noexcept {
-  return length <= window_tokens ? 0 : (length - window_tokens) / group_tokens * group_tokens;
+  if (window_tokens < 0 || group_tokens < 1 || length <= window_tokens) return 0;
+  return (length - window_tokens) / group_tokens * group_tokens;
 }
 /// Old-tier pages that a sequence of `length` tokens occupies.
 [[nodiscard]] FP4PA_API std::int32_t old_tier_pages(const TwoTierDesc& cache, std::int32_t length) noexcept;
-/// The smallest ring_pages that a window, a group and a recent page size allow.
+/// The smallest ring_pages that a window, a group and a recent page size allow; 0 where one of them is not positive.
 [[nodiscard]] constexpr std::int32_t min_ring_pages(std::int32_t window_tokens, std::int32_t group_tokens,
                                                     std::int32_t page_size) noexcept {
-  return (window_tokens + group_tokens + page_size - 1) / page_size;
+  if (window_tokens < 1 || group_tokens < 1 || page_size < 1) return 0;
+  const std::int64_t pages = (std::int64_t{window_tokens} + group_tokens + page_size - 1) / page_size;
+  return pages < INT32_MAX ? static_cast<std::int32_t>(pages) : INT32_MAX;
 }
+/// Checks both tiers' descriptions and what joins them, on the host.
 /// @errors those of validate(KvCacheDesc) with the tier named, and kInvalidSize, kUnsupportedFormat
 [[nodiscard]] FP4PA_API Status validate(const TwoTierDesc& cache) noexcept;
 
@@ -135,7 +140,8 @@ struct KvInput {
   std::int64_t head_stride = 0;
 };
 
-/// Which back end runs, on which stream. A null name takes FP4PA_FORCE_BACKEND, or else the best one for the memory.
+/// Which back end runs, on which stream. A null name takes FP4PA_FORCE_BACKEND, or else the best one available: memory must be that
+/// back end's.
 struct ExecDesc {
   const char* backend = nullptr;   ///< "cpu", "cuda", "hip", ...; see available_backends()
   void* stream = nullptr;          ///< cudaStream_t or hipStream_t; ignored by the CPU
@@ -148,18 +154,20 @@ struct ExecDesc {
 /// count as zeros and the group cannot be extended later).
 /// On the CPU every slot is checked before anything is written.
 /// @param slots [num_tokens] int32 or int64, in the back end's memory
-/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kSlotOutOfRange, kIncompleteGroup, kUnknownBackend
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kSlotOutOfRange, kIncompleteGroup, kInvalidArgument (num_threads),
+///         kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, const void* slots,
                                       IndexType slot_type, std::int64_t num_tokens, const ExecDesc& exec = {}) noexcept;
 
 /// Appends to a two-tier cache. Sequence b receives tokens indptr[b] .. indptr[b+1]-1 of `k` and `v`; `seq_lens[b]` is its
 /// length before the call (the caller adds the counts afterwards). Groups that leave the window are quantised from what the
 /// recent tier holds (or would have held), so that appending token by token, in chunks or at once ends bit-identical.
-/// @param indptr      [batch + 1] int32, from 0, not decreasing
+/// @param indptr      [batch + 1] int32, from 0, not decreasing, to at most num_tokens; rows behind its end are padding, and not stored
 /// @param seq_lens    [batch] int32, lengths before this append
 /// @param old_table   [batch, old_table_stride] int32 page ids of the old tier, enough for the new length
 /// @param recent_table [batch, ring_pages] int32 page ids of the recent tier
-/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidIndptr, kLengthExceedsTable, kBlockIdOutOfRange
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidIndptr, kLengthExceedsTable, kBlockIdOutOfRange, kInvalidArgument
+///         (num_threads), kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput& v,
                                                const std::int32_t* indptr, const std::int32_t* seq_lens,
                                                std::int32_t batch, std::int64_t num_tokens,
@@ -184,7 +192,8 @@ struct KvOutput {
 /// Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. A page may not be both a source and a destination,
 /// nor a destination twice. On the CPU every page id is checked before anything is written.
 /// @param src, dst [num_copies] int32, in the back end's memory
-/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kBlockIdOutOfRange, kInvalidArgument
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kBlockIdOutOfRange, kInvalidArgument, kUnknownBackend, kBackendUnavailable,
+///         kDeviceError, kInternal (no memory to check the ids in)
 [[nodiscard]] FP4PA_API Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst,
                                           std::int64_t num_copies, const ExecDesc& exec = {}) noexcept;
 

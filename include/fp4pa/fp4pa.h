@@ -81,7 +81,7 @@ FP4PA_API fp4pa_status fp4pa_get_backend(int32_t index, fp4pa_backend_info* out)
 /* Which back end runs, on which stream. Functions take a null fp4pa_exec for the defaults. */
 typedef struct fp4pa_exec {
   size_t struct_size;
-  const char* backend; /* null: FP4PA_FORCE_BACKEND from the environment, or else the best one available */
+  const char* backend; /* null: FP4PA_FORCE_BACKEND from the environment, or else the best one available: memory must be its */
   void* stream;        /* cudaStream_t or hipStream_t; ignored by the CPU */
   int32_t num_threads; /* CPU threads; 0 = OpenMP's choice */
 } fp4pa_exec;
@@ -301,7 +301,8 @@ FP4PA_API fp4pa_status fp4pa_append(const fp4pa_cache* cache, const fp4pa_kv_inp
 
 /* Appends to a two-tier cache. Sequence b receives tokens indptr[b] .. indptr[b+1]-1 of k and v; groups that leave the
  * window are quantised. Token by token, in chunks or at once end bit-identical.
- *   indptr       [batch + 1] int32, from 0, not decreasing, ending at num_tokens
+ *   indptr       [batch + 1] int32, from 0, not decreasing, to at most num_tokens; rows behind its end are padding, and not
+ *                stored
  *   seq_lens     [batch] int32, lengths before this append; the caller adds the counts afterwards
  *   old_table    [batch, old_table_stride] int32 page ids of the old tier, enough for the new length
  *   recent_table [batch, ring_pages] int32 page ids of the recent tier
@@ -416,7 +417,7 @@ typedef struct fp4pa_attention_args {
   const void* q;          /* [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned */
   int64_t q_token_stride; /* elements; 0 = dense */
   int64_t q_head_stride;
-  void* o; /* [tokens, num_q_heads, head_dim] o_dtype; may not alias an input */
+  void* o; /* [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input */
   int64_t o_token_stride;
   int64_t o_head_stride;
   float* lse; /* null, or [tokens, num_q_heads], natural log, sinks included; -inf: nothing seen */

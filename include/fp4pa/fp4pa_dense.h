@@ -117,7 +117,8 @@ typedef struct fp4pa_mxfp8_tensor {
 /* Where K and V are decoded; the values are the same. */
 typedef int32_t fp4pa_mxfp8_decode;
 enum {
-  FP4PA_MXFP8_AUTO = 0,     /* once where max_q_len * num_q_heads / num_kv_heads, the rows that share a key, is at least 64 */
+  FP4PA_MXFP8_AUTO = 0,     /* once where max_q_len * num_q_heads / num_kv_heads, the rows that share a key, is at least 64 and the
+                             * device has no kernel whose matrix core takes the codes as they lie or whose warps decode beside it */
   FP4PA_MXFP8_PER_TILE = 1, /* by the kernel, each time a tile is read */
   FP4PA_MXFP8_ONCE = 2      /* to bf16 in the workspace before the attention */
 };
@@ -172,8 +173,11 @@ typedef struct fp4pa_mxfp8_plan fp4pa_mxfp8_plan;
 
 /* Errors: as fp4pa_dense_plan_create. */
 FP4PA_API fp4pa_status fp4pa_mxfp8_plan_create(const fp4pa_mxfp8_config* config, fp4pa_mxfp8_plan** plan);
+/* Null is ignored. */
 FP4PA_API void fp4pa_mxfp8_plan_destroy(fp4pa_mxfp8_plan* plan);
+/* Bytes of workspace that a call takes, 256-byte aligned; 0 for null. */
 FP4PA_API size_t fp4pa_mxfp8_plan_workspace_bytes(const fp4pa_mxfp8_plan* plan);
+/* Name of the back end that runs it; "" for null. */
 FP4PA_API const char* fp4pa_mxfp8_plan_backend(const fp4pa_mxfp8_plan* plan);
 
 /* O = softmax(sm_scale Q K^T + mask) V over the values code * scale of all three tensors, V's scales included; and, where

@@ -115,6 +115,7 @@ typedef struct fp4pa_matmul_args {
 /* Defaults: MXFP4, batch 1, bf16 throughout. */
 FP4PA_API void fp4pa_matmul_args_init_sized(fp4pa_matmul_args* args, size_t struct_size);
 
+/* Bytes of workspace that a call takes; pointers need not be set. Errors: as fp4pa_fp4_linear_workspace. */
 FP4PA_API fp4pa_status fp4pa_fp4_matmul_workspace(const fp4pa_matmul_args* args, size_t* bytes, const fp4pa_exec* exec);
 /* Errors: as fp4pa_fp4_linear. */
 FP4PA_API fp4pa_status fp4pa_fp4_matmul(const fp4pa_matmul_args* args, const fp4pa_exec* exec);

@@ -119,7 +119,7 @@ struct LinearArgs {
 };
 
 /// Bytes of workspace that fp4_linear needs for these sizes and forms; pointers are not looked at.
-/// @errors kInvalidSize, kUnsupportedFormat, kUnknownBackend, kBackendUnavailable, kDeviceError
+/// @errors kInvalidSize, kUnsupportedFormat, kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status fp4_linear_workspace(const LinearArgs& args, std::size_t* bytes,
                                                     const ExecDesc& exec = {}) noexcept;
 
@@ -127,7 +127,7 @@ struct LinearArgs {
 /// is multiplied by the decode multipliers, the bias added, and the result rounded once. Same arguments on the same back
 /// end and device: the same bits. Never allocates, never synchronises.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedFormat, kInvalidGlobalScale, kWorkspaceTooSmall,
-///         kUnknownBackend, kBackendUnavailable, kDeviceError
+///         kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status fp4_linear(const LinearArgs& args, const ExecDesc& exec = {}) noexcept;
 
 /// out [batch, m, n] = a [batch, m, k] b [batch, n, k]^T with both operands quantised on the fly, dense.

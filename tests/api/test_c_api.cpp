@@ -158,6 +158,9 @@ TEST_CASE("C: layout helpers equal those of C++") {
   CHECK(fp4pa_quantised_tokens(129, 64, 0) == 0);
   CHECK(fp4pa_min_ring_pages(64, 32, 16) == 6);
   CHECK(fp4pa_min_ring_pages(64, 32, 0) == 0);
+  CHECK(fp4pa_min_ring_pages(INT32_MAX, INT32_MAX, 1) == INT32_MAX);
+  CHECK(fp4pa::quantised_tokens(100, 0, 0) == 0);
+  CHECK(fp4pa::min_ring_pages(64, 32, 0) == 0);
   FP4PA_CHECK_C_REFUSED(fp4pa_set_dense_strides(&c.desc, 2), FP4PA_INVALID_ARGUMENT, "order is 2", "nhd");
 }
 

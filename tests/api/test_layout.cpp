@@ -163,6 +163,11 @@ TEST_CASE("interleaved pages of every format and order validate and do not overl
           CHECK(page_bytes % 16 == 0);
           test::Bytes pool(page_bytes * cache.num_pages);
           CHECK(set_interleaved_pages(cache, order, pool.data()) == page_bytes);
+          const void* const k_data = cache.k.data;
+          const void* const v_scales = cache.v.scales;
+          CHECK(set_interleaved_pages(cache, order, nullptr) == page_bytes);  // strides alone: pointers stay
+          CHECK(cache.k.data == k_data);
+          CHECK(cache.v.scales == v_scales);
           INFO(name_of(k), " ", name_of(v), ": ", last_error_detail());
           CHECK(validate(cache) == Status::kOk);
 

@@ -152,6 +152,17 @@ TEST_CASE("plan: sizes that are zero, negative or too large") {
 TEST_CASE("plan: splits, threads and tables outside their range") {
   check_refused([](AttentionConfig& c) { c.kv_split_tokens = 100; }, Status::kInvalidArgument,
                 {"kv_split_tokens is 100", "multiple of 64"});
+  // So many parts that their bytes would wrap around to a small workspace.
+  check_refused(
+      [](AttentionConfig& c) {
+        c.kv_split_tokens = 64;
+        c.cache.num_kv_heads = c.num_q_heads = 8192;
+        set_dense_strides(c.cache, PageOrder::kHnd);
+        c.max_batch = 1 << 20;
+        c.max_q_tokens = c.max_q_len = 1;
+        c.max_kv_len = 1 << 30;
+      },
+      Status::kInvalidSize, {"parts of 64 tokens", "num_kv_heads 8192", "max_kv_len 1073741824"});
   check_refused([](AttentionConfig& c) { c.kv_split_tokens = -64; }, Status::kInvalidArgument,
                 {"kv_split_tokens is -64"});
   check_refused([](AttentionConfig& c) { c.num_threads = -1; }, Status::kInvalidArgument,

@@ -151,7 +151,7 @@ TEST_CASE("cli: bad files end with 3") {
   test::Sample sample = test::make_sample();
   test::write_sample(file, sample);
   check_fails("attend " + scratch.file("missing"), 3, "cannot open");
-  check_fails("attend " + file + " --k keys", 3, "no tensor 'keys'; it holds q, k, v");
+  check_fails("attend " + file + " --k keys", 3, "no tensor 'keys'; it holds 'q', 'k', 'v'");
   check_fails("attend " + file + " --k q", 3, "do not fit together");
   check_fails("quantize " + file + " --tensor w --out " + scratch.file("o"), 3, "no tensor 'w'");
   check_fails("quantize " + file + " --tensor k --dequantize --out " + scratch.file("o"), 3, "no metadata");

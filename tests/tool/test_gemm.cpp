@@ -1,10 +1,13 @@
 // Weights in files, the command `gemm` and its benchmark.
 #include <doctest/doctest.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "fp4pa/fp4pa.h"
@@ -126,6 +129,15 @@ TEST_CASE("weight file: what the calls refuse, and a multiplier that is no array
   bad.rows = 0;
   refused(fp4_save_weight(path.c_str(), "w", bad), Status::kInvalidSize, "rows is 0");
   refused(fp4_save_weight(scratch.file("no/such/folder").c_str(), "w", w.view()), Status::kFileError, "cannot write");
+  refused(fp4_save_weight(path.c_str(), "caf\xe9", w.view()), Status::kFileError, path.c_str());
+  // A multiplier that reading would refuse is not written, and what is there stays.
+  for (const float wrong : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    bad = w.view();
+    bad.global_scale_ptr = &wrong;
+    refused(fp4_save_weight(path.c_str(), "w", bad), Status::kInvalidGlobalScale, "weight.global_scale_ptr[0]");
+  }
+  REQUIRE(fp4_load_weight(path.c_str(), "w", codes.data(), scales.data(), &global, &weight) == Status::kOk);
+  CHECK(global == 0.375f);
 }
 
 TEST_CASE("weight file: a round trip keeps every byte") {
@@ -207,6 +219,38 @@ TEST_CASE("weight file: what is wrong is named") {
   CHECK(refusal(path, "f").find("no positive integer 'rows'") != std::string::npos);
   CHECK(refusal(path, "g").find("is no JSON object") != std::string::npos);
   CHECK(refusal(path, "h").find("no FP4 weight 'h'") != std::string::npos);
+}
+
+TEST_CASE("weight file: one weight more than the library takes is refused before anybody has no memory for it") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("w.safetensors");
+  const std::vector<std::byte> bytes(65536 * 16);
+  for (const std::int64_t batch : {65535, 65536}) {
+    const auto count = static_cast<std::size_t>(batch);
+    safetensors::write(path,
+                       {{"w_blocks", "U8", {batch, 1, 1, 16}, std::span(bytes).first(16 * count)},
+                        {"w_scales", "U8", {batch, 1, 1}, std::span(bytes).first(count)}},
+                       {});
+    Fp4Weight weight;
+    const Status status = fp4_find_weight(path.c_str(), "w", &weight);
+    INFO(std::string(last_error_detail()));
+    CHECK(status == (batch == 65535 ? Status::kOk : Status::kFileError));
+    if (batch == 65536) CHECK(std::strstr(last_error_detail(), "has batch 65536") != nullptr);
+  }
+}
+
+TEST_CASE("weight file: names in messages cannot forge lines, and a pipe is not waited for") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("w.safetensors");
+  const std::vector<std::byte> bytes(4);
+  safetensors::write(path, {{"a\nfp4pa info: all is well", "U8", {4}, bytes}}, {});
+  Fp4Weight weight;
+  CHECK(fp4_find_weight(path.c_str(), "w", &weight) == Status::kFileError);
+  CHECK(std::strstr(last_error_detail(), "a?fp4pa info") != nullptr);
+  const std::string pipe = scratch.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(fp4_find_weight(pipe.c_str(), "w", &weight) == Status::kFileError);
+  CHECK(std::strstr(last_error_detail(), "not a regular file") != nullptr);
 }
 
 TEST_CASE("cli: gemm says how close it came, saves and loads") {
