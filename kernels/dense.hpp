@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/dense_ops.hpp"
+#include "kernels/key_mean.hpp"
 #include "kernels/piece.hpp"
 
 namespace fp4pa::FP4PA_GPU {
@@ -126,17 +127,42 @@ Status expand_mxfp8(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32
   const MeanArgs args{m, rows, dense_blocks(rows * m.heads * m.head_dim)};
   return launch(kernel, grid(args.blocks), kDenseThreads, 0, exec.stream, args, "launching K smoothing");
 }
+/// @param rows  of blocks: chunks or runs of tokens
+[[nodiscard]] inline Status launch_mean_pieces(void (*kernel)(MeanPieceArgs), const core::KeyMean& m, std::int64_t rows,
+                                               const ExecDesc& exec) noexcept {
+  const auto of_head = static_cast<std::uint32_t>(m.head_dim * size_of(m.k.dtype) / 16);
+  const MeanPieceArgs args{m, core::Divisor::of(of_head), of_head * static_cast<std::uint32_t>(m.heads)};
+  return launch(kernel, grid(rows, (args.pieces + kMeanThreads - 1) / kMeanThreads), kMeanThreads, 0, exec.stream, args,
+                "launching K smoothing");
+}
 Status centre_keys(const core::KeyMean& m, const ExecDesc& exec) noexcept {
   const std::int64_t chunks = core::mean_chunks(m.lengths.kv_tokens, m.lengths.batch);
-  if (const Status s = launch_mean(sum_key_chunks, m, chunks, exec); s != Status::kOk) return s;
-  if (const Status s = launch_mean(finish_key_means, m, m.lengths.batch, exec); s != Status::kOk) return s;
-  return launch_mean(subtract_key_means, m, m.lengths.kv_tokens, exec);
+  const std::int64_t runs = (std::int64_t{m.lengths.kv_tokens} + kMeanRun - 1) / kMeanRun;
+  const bool pieces = has_pieces(m.k);
+  Status s = pieces ? launch_mean_pieces(FP4PA_OF_DTYPE(m.k.dtype, sum_key_pieces), m, chunks, exec)
+                    : launch_mean(sum_key_chunks, m, chunks, exec);
+  if (s == Status::kOk) s = launch_mean(finish_key_means, m, m.lengths.batch, exec);
+  if (s != Status::kOk) return s;
+  return pieces ? launch_mean_pieces(FP4PA_OF_DTYPE(m.k.dtype, subtract_mean_pieces), m, runs, exec)
+                : launch_mean(subtract_key_means, m, m.lengths.kv_tokens, exec);
 }
 
 Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32_t num_q_heads, float sm_scale,
                    float* lse, const ExecDesc& exec) noexcept {
-  const RestoreArgs args{m,        q,   num_q_heads,
-                         sm_scale, lse, dense_blocks(std::int64_t{m.lengths.q_tokens} * num_q_heads)};
+  const std::int64_t rows = std::int64_t{m.lengths.q_tokens} * num_q_heads;
+  if (has_pieces(q) && rows < INT32_MAX) {
+    const auto heads = static_cast<std::uint32_t>(num_q_heads);
+    const RestorePieceArgs args{m,
+                                q,
+                                core::Divisor::of(heads),
+                                core::Divisor::of(heads / static_cast<std::uint32_t>(m.heads)),
+                                static_cast<std::uint32_t>(rows),
+                                sm_scale,
+                                lse};
+    return launch(FP4PA_OF_DTYPE(q.dtype, restore_lse_pieces), grid((rows + kMeanThreads - 1) / kMeanThreads), kMeanThreads, 0,
+                  exec.stream, args, "launching the LSE of K smoothing");
+  }
+  const RestoreArgs args{m, q, num_q_heads, sm_scale, lse, dense_blocks(rows)};
   return launch(restore_lse_rows, grid(args.blocks), kDenseThreads, 0, exec.stream, args,
                 "launching the LSE of K smoothing");
 }

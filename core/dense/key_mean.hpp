@@ -27,6 +27,12 @@ inline constexpr std::int32_t kMeanChunk = 256;
   return value;
 }
 
+/// Tokens that are summed together.
+struct MeanChunk {
+  std::int32_t begin;
+  std::int32_t end;  // at or before `begin`: none
+};
+
 struct KeyMean {
   DenseLengths lengths;
   HeadTensor k;
@@ -39,28 +45,34 @@ struct KeyMean {
   [[nodiscard]] FP4PA_FN std::int64_t row(std::int64_t index, std::int32_t head) const {
     return (index * heads + head) * head_dim;
   }
+
+  /// Chunks are numbered like pages of kMeanChunk tokens.
+  [[nodiscard]] FP4PA_FN MeanChunk chunk(std::int32_t index) const {
+    std::int32_t low = 0;
+    std::int32_t high = lengths.batch;
+    while (high - low > 1) {
+      const std::int32_t middle = low + (high - low) / 2;
+      if (lengths.first_page(middle, kMeanChunk) <= index) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    const std::int32_t begin = lengths.kv_begin(low) + (index - lengths.first_page(low, kMeanChunk)) * kMeanChunk;
+    const std::int32_t end = lengths.kv_begin(low) + lengths.kv_len(low);
+    return {begin, end < begin + kMeanChunk ? end : begin + kMeanChunk};
+  }
 };
 
 [[nodiscard]] constexpr std::int64_t mean_chunks(std::int64_t kv_tokens, std::int64_t batch) {
   return dense_pages(kv_tokens, batch, kMeanChunk);
 }
 
-/// One chunk's sum of one dim; chunks are numbered like pages of kMeanChunk tokens.
+/// One chunk's sum of one dim.
 FP4PA_FN void sum_chunk(const KeyMean& m, std::int32_t chunk, std::int32_t head, std::int32_t d) {
-  std::int32_t low = 0;
-  std::int32_t high = m.lengths.batch;
-  while (high - low > 1) {
-    const std::int32_t middle = low + (high - low) / 2;
-    if (m.lengths.first_page(middle, kMeanChunk) <= chunk) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  const std::int32_t begin = m.lengths.kv_begin(low) + (chunk - m.lengths.first_page(low, kMeanChunk)) * kMeanChunk;
-  const std::int32_t end = m.lengths.kv_begin(low) + m.lengths.kv_len(low);
+  const MeanChunk tokens = m.chunk(chunk);
   float sum = 0.0f;
-  for (std::int32_t t = begin; t < end && t < begin + kMeanChunk; ++t) sum += load_element(m.k, t, head, d);
+  for (std::int32_t t = tokens.begin; t < tokens.end; ++t) sum += load_element(m.k, t, head, d);
   m.sums[m.row(chunk, head) + d] = sum;
 }
 
