@@ -87,6 +87,7 @@ template <class C, class Args>
   out->nvfp4_scale = static_cast<fp4pa::Nvfp4Scale>(c.nvfp4_scale);
   out->k_global_scale = c.k_global_scale;
   out->v_global_scale = c.v_global_scale;
+  out->matrix_path = static_cast<fp4pa::MatrixPath>(c.matrix_path);
   return Status::kOk;
 }
 

@@ -96,6 +96,7 @@ Status plan_dense_attention(const DenseAttentionConfig& config, DenseAttentionPl
   AttentionConfig paged = api::paged_config(config);
   paged.cache = cache_of(config);
   paged.q_dtype = config.q_dtype;
+  paged.matrix_path = config.matrix_path;
   AttentionPlan attention;
   if (const Status s = api::plan_paged(paged, &attention); s != Status::kOk) return s;
   if (api::backend_of(attention)->append == nullptr) {

@@ -57,7 +57,7 @@ struct DenseAttentionConfig {
 
   KvFormat k_format = KvFormat::kNvfp4;  ///< what K and V become: any format of a cache
   KvFormat v_format = KvFormat::kNvfp4;
-  VScaleAxis v_scale_axis = VScaleAxis::kHeadDim;
+  VScaleAxis v_scale_axis = VScaleAxis::kHeadDim;  ///< kTokens lets FP4 matrix cores multiply V as it lies
   Rotation rotation = Rotation::kNone;  ///< of K before quantising and of Q on load; must divide head_dim
   /// Quantise K less its mean over each sequence's tokens (per KV head). Attention does not change by it, nor does the
   /// LSE that is returned; what a few large channels would cost in precision does.
@@ -71,6 +71,8 @@ struct DenseAttentionConfig {
   bool batch_invariant = false;   ///< a sequence's result does not depend on the rest of the batch
   const char* backend = nullptr;  ///< null: FP4PA_FORCE_BACKEND, or else the best available
   std::int32_t num_threads = 0;   ///< CPU threads; 0 = OpenMP's choice at plan time
+  MatrixPath matrix_path = MatrixPath::kAuto;  ///< as AttentionConfig's: native asks for a kernel that multiplies K (and V, where its
+                                               ///< scales allow it) as they lie, or is refused
 };
 
 /// What changes with every call. All pointers are in the back end's memory; strides are in elements, 0 = dense.

@@ -47,6 +47,7 @@ typedef struct fp4pa_dense_config {
   int32_t batch_invariant; /* 0 or 1: a sequence's result does not depend on the rest of the batch */
   int32_t num_threads;     /* CPU threads; 0 = OpenMP's choice at plan time */
   const char* backend;     /* null: FP4PA_FORCE_BACKEND, or else the best available */
+  fp4pa_matrix_path matrix_path; /* as fp4pa_attention_config's */
 } fp4pa_dense_config;
 /* Defaults: not causal, everything in bf16, NVFP4 along head_dim, global scales 1; the rest 0. */
 FP4PA_API void fp4pa_dense_config_init_sized(fp4pa_dense_config* config, size_t struct_size);

@@ -8,12 +8,13 @@ using namespace dense_test;
 
 TEST_CASE("C dense: the layout of the published structs does not move") {
   if (sizeof(void*) != 8) return;
-  CHECK(sizeof(fp4pa_dense_config) == 112);
+  CHECK(sizeof(fp4pa_dense_config) == 120);
   CHECK(sizeof(fp4pa_dense_args) == 168);
   CHECK(sizeof(fp4pa_mxfp8_tensor) == 64);
   CHECK(sizeof(fp4pa_mxfp8_config) == 80);
   CHECK(sizeof(fp4pa_mxfp8_args) == 288);
   CHECK(offsetof(fp4pa_dense_config, backend) == 104);
+  CHECK(offsetof(fp4pa_dense_config, matrix_path) == 112);
   CHECK(offsetof(fp4pa_dense_args, workspace) == 128);
   CHECK(offsetof(fp4pa_mxfp8_args, o) == 200);
 }

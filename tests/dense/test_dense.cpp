@@ -377,6 +377,10 @@ TEST_CASE("dense: bad input is refused by name, and nothing is written") {
                         c.v_scale_axis = VScaleAxis::kTokens;
                       }),
                       Status::kUnsupportedFormat, "v.scale_axis is 1 (tokens)", "mxfp8", "mxfp4, nvfp4");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.matrix_path = static_cast<MatrixPath>(3); }), Status::kInvalidArgument,
+                      "matrix_path is 3", "1 (native)");
+  DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.matrix_path = MatrixPath::kNative; }), Status::kUnsupportedFormat,
+                      "matrix_path is native", "allowed: auto, decode");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.rotation = Rotation::kHadamard128; }), Status::kUnsupportedFormat,
                       "rotation is 128", "head_dim 64");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.k_global_scale = 0.0f; }), Status::kInvalidGlobalScale,
