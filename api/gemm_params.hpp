@@ -5,6 +5,7 @@
 
 #include "api/backend.hpp"
 #include "core/gemm/params.hpp"
+#include "core/gemm/terms.hpp"
 #include "core/gemm/weight.hpp"
 
 namespace fp4pa::api {
@@ -108,6 +109,34 @@ struct PreparedX {
     p->x = {memory, cols * 2, a.m * cols * 2, static_cast<std::int32_t>(a.m), nullptr, 0, 0, ScaleLayout::kLinear};
     p->x_inverse = reinterpret_cast<const float*>(memory + inverse);
     p->x_globals = has_globals ? reinterpret_cast<const float*>(memory + globals) : nullptr;
+  }
+};
+
+/// X of 16 bits beside a W of MXFP4 that stays as it is: E4M3 terms of whole stages, their scales and what they leave
+/// (core/gemm/terms.hpp), in the workspace.
+struct SplitX {
+  std::int64_t stages, rows;         // of a row; of all
+  std::int64_t scales, rest, bytes;  // offsets of the workspace's parts, and its size
+
+  static SplitX of(const LinearArgs& a) noexcept {
+    const auto aligned = [](std::int64_t n) { return (n + 255) / 256 * 256; };
+    SplitX x{};
+    x.stages = (a.weight.cols + 127) / 128;
+    x.rows = a.batch * a.m;
+    x.scales = aligned(x.rows * x.stages * core::kTermStageBytes);
+    x.rest = x.scales + aligned(x.rows * x.stages * 16);
+    x.bytes = x.rest + aligned(x.rows * x.stages * 256);
+    return x;
+  }
+
+  /// Makes it the X of a product.
+  void put_into(const LinearArgs& a, core::GemmParams* p) const noexcept {
+    const auto* const memory = static_cast<const std::uint8_t*>(a.workspace);
+    const std::int64_t row_bytes = stages * core::kTermStageBytes;
+    // A word of scales counts as four.
+    p->x = {memory,          row_bytes,           a.m * row_bytes,         static_cast<std::int32_t>(a.m),
+            memory + scales, a.m * stages * 16, static_cast<std::int32_t>(16 * stages), ScaleLayout::kLinear};
+    p->x_rest = reinterpret_cast<const std::uint16_t*>(memory + rest);
   }
 };
 

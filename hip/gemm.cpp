@@ -1,4 +1,4 @@
-// Launching a matrix product: X is quantised or prepared in f16, then one kernel computes the whole.
+// Launching a matrix product: X is quantised, split into terms or prepared in f16, then one kernel computes the whole.
 #include "hip/gemm.hpp"
 
 #include <algorithm>
@@ -27,14 +27,20 @@ constexpr Sizes sizes_for(int x_tiles) {
   return x_tiles == 1 ? sizes<path, 1>() : x_tiles == 2 ? sizes<path, 2>() : sizes<path, 4>();
 }
 constexpr Sizes sizes_of(GemmPath path, int x_tiles) {
-  // The two ways to decode differ in no size.
-  return path == GemmPath::kNativeMxfp4 ? sizes_for<GemmPath::kNativeMxfp4>(x_tiles) : sizes_for<GemmPath::kDecodeMxfp4>(x_tiles);
+  if (path == GemmPath::kNativeMxfp4) return sizes_for<GemmPath::kNativeMxfp4>(x_tiles);
+  if (path == GemmPath::kTermsMxfp4) return sizes_for<GemmPath::kTermsMxfp4>(x_tiles);
+  return sizes_for<GemmPath::kDecodeMxfp4>(x_tiles);  // the two ways to decode differ in no size
+}
+
+/// Whether gfx950 splits X into terms.
+[[nodiscard]] bool takes_terms(const LinearArgs& a) {
+  return a.weight.format == BlockFormat::kMxfp4 && a.activations == ActivationForm::k16Bit;
 }
 
 [[nodiscard]] GemmPath path_of(const LinearArgs& a, const DeviceProperties& device) {
   if (a.weight.format == BlockFormat::kNvfp4) return GemmPath::kDecodeNvfp4;
-  const bool native = device.architecture == kGfx950 && a.activations == ActivationForm::kFp4;
-  return native ? GemmPath::kNativeMxfp4 : GemmPath::kDecodeMxfp4;
+  if (device.architecture != kGfx950) return GemmPath::kDecodeMxfp4;
+  return takes_terms(a) ? GemmPath::kTermsMxfp4 : GemmPath::kNativeMxfp4;
 }
 
 /// X as codes and scales.
@@ -42,6 +48,13 @@ constexpr Sizes sizes_of(GemmPath path, int x_tiles) {
   const api::QuantisedX x = api::QuantisedX::of(a);
   x.put_into(a, p);
   return quantize_weight(x.request(a), exec);
+}
+
+/// X as E4M3 terms.
+[[nodiscard]] Status split(const LinearArgs& a, const ExecDesc& exec, core::GemmParams* p) {
+  const api::SplitX x = api::SplitX::of(a);
+  x.put_into(a, p);
+  return split_x(a, x, exec);
 }
 
 [[nodiscard]] Status prepare(const LinearArgs& a, const ExecDesc& exec, core::GemmParams* p) {
@@ -53,7 +66,9 @@ constexpr Sizes sizes_of(GemmPath path, int x_tiles) {
 }  // namespace
 
 Status linear_workspace(const LinearArgs& args, const ExecDesc&, std::size_t* bytes) noexcept {
-  *bytes = static_cast<std::size_t>(std::max(api::QuantisedX::of(args).bytes, api::PreparedX::of(args).bytes));
+  std::int64_t most = std::max(api::QuantisedX::of(args).bytes, api::PreparedX::of(args).bytes);
+  if (takes_terms(args)) most = std::max(most, api::SplitX::of(args).bytes);
+  *bytes = static_cast<std::size_t>(most);
   return Status::kOk;
 }
 
@@ -62,7 +77,9 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   if (const Status s = current_device(&device); s != Status::kOk) return s;
   const GemmPath path = path_of(a, device);
   core::GemmParams p = api::gemm_params(a);
-  const Status s = path == GemmPath::kNativeMxfp4 ? quantise(a, exec, &p) : prepare(a, exec, &p);
+  const Status s = path == GemmPath::kNativeMxfp4  ? quantise(a, exec, &p)
+                   : path == GemmPath::kTermsMxfp4 ? split(a, exec, &p)
+                                                   : prepare(a, exec, &p);
   if (s != Status::kOk) return s;
 
   const int x_tiles = a.m <= 16 ? 1 : a.m <= 32 ? 2 : 4;

@@ -20,7 +20,7 @@ constexpr bool has_kernel(GemmPath) { return true; }
 #elif defined(__gfx942__)
 using WaveExec = gfx942::WaveExec;
 using F16Atom = gfx942::MfmaF32_16x16x16_F16;
-constexpr bool has_kernel(GemmPath path) { return path != GemmPath::kNativeMxfp4; }
+constexpr bool has_kernel(GemmPath path) { return path == GemmPath::kDecodeMxfp4 || path == GemmPath::kDecodeNvfp4; }
 #endif
 
 template <GemmPath path, int kXTiles>
@@ -52,6 +52,7 @@ const void* gemm_function(GemmPath path, int x_tiles) noexcept {
   switch (path) {
     case GemmPath::kNativeMxfp4: return function_for<GemmPath::kNativeMxfp4>(x_tiles);
     case GemmPath::kDecodeMxfp4: return function_for<GemmPath::kDecodeMxfp4>(x_tiles);
+    case GemmPath::kTermsMxfp4: return function_for<GemmPath::kTermsMxfp4>(x_tiles);
     case GemmPath::kDecodeNvfp4: break;
   }
   return function_for<GemmPath::kDecodeNvfp4>(x_tiles);

@@ -2,3 +2,4 @@
 #include "hip/words.hpp"
 
 #include "kernels/gemm_quantize.hpp"
+#include "kernels/gemm_terms.hpp"

@@ -3,6 +3,7 @@
 
 #include "backends/gfx942/gemm.hpp"
 #include "backends/gfx950/gemm.hpp"
+#include "backends/gfx950/gemm_terms.hpp"
 #include "hip/gemm_path.hpp"
 
 namespace fp4pa::hip {
@@ -14,6 +15,11 @@ struct GemmShimOf {
 template <int kXTiles, class E, class F16Atom>
 struct GemmShimOf<GemmPath::kNativeMxfp4, kXTiles, E, F16Atom> {
   using Type = gfx950::GemmShim<kXTiles, E>;
+};
+
+template <int kXTiles, class E, class F16Atom>
+struct GemmShimOf<GemmPath::kTermsMxfp4, kXTiles, E, F16Atom> {
+  using Type = gfx950::GemmTermsShim<kXTiles, E>;
 };
 
 /// As much of an Exec as a block's sizes depend on.

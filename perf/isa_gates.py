@@ -123,7 +123,8 @@ def gemm_name(function):
         return f"gemm_native({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 * int(found[2])})"
     found = re.search(r"4gemmILNS\w*8GemmPathE(\d)ELi(\d+)E", function)  # hip/gemm.hip
     if found:
-        return f"{('gemm_native(Mxfp4', 'gemm(Mxfp4', 'gemm(Nvfp4')[int(found[1])]}, {16 * int(found[2])})"
+        kernel = ("gemm_native(Mxfp4", "gemm(Mxfp4", "gemm(Nvfp4", "gemm_terms(Mxfp4")[int(found[1])]
+        return f"{kernel}, {16 * int(found[2])})"
     fail(f"no name is known for the matrix product {function}")
 
 

@@ -169,7 +169,9 @@ void sm120_products(Object& kernels) {
 
 template <hip::GemmPath path, int kXTiles>
 void hip_product(Object& kernels) {
-  const char* const kernel = path == hip::GemmPath::kNativeMxfp4 ? "gemm_native" : "gemm";
+  const char* const kernel = path == hip::GemmPath::kNativeMxfp4  ? "gemm_native"
+                             : path == hip::GemmPath::kTermsMxfp4 ? "gemm_terms"
+                                                                  : "gemm";
   kernels.kernel(gemm_name(kernel, path == hip::GemmPath::kDecodeNvfp4, 16 * kXTiles), hip::gemm_threads<path, kXTiles>,
                  core::GemmBlock<hip::GemmSizes<path, kXTiles>>::kSharedBytes, 0);
 }
@@ -183,7 +185,10 @@ void hip_products_of(Object& gemm, const char* architecture, bool native) {
   gemm.member(architecture);
   std::printf("{");
   Object kernels("  ", '}');
-  if (native) hip_products<hip::GemmPath::kNativeMxfp4>(kernels);
+  if (native) {
+    hip_products<hip::GemmPath::kNativeMxfp4>(kernels);
+    hip_products<hip::GemmPath::kTermsMxfp4>(kernels);
+  }
   hip_products<hip::GemmPath::kDecodeMxfp4>(kernels);
   hip_products<hip::GemmPath::kDecodeNvfp4>(kernels);
 }

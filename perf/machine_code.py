@@ -1,7 +1,8 @@
 """Kernels with matrix instructions in compiled objects, NVIDIA's and AMD's: registers, spills, memory, and what their inner loops hold.
 
 The inner loop is the natural loop (of the control flow graph) with the most matrix instructions among those that hold no
-other loop with any. It has everything that a way from its head to its head can pass, also what is rarely taken.
+other loop with any. It has everything that a way from its head to its head can pass, also what is rarely taken. Of AMD's
+kernels it is the loop with the most of its own, less the loops with any that it holds: gemm_terms has one for what is rarely left.
 
 NVIDIA objects need cuobjdump and nvdisasm (of a CUDA Toolkit, or of the triton wheel), AMD's need clang-offload-bundler,
 llvm-readelf and llvm-objdump. Python's standard library is all else it takes.
@@ -163,15 +164,16 @@ def widest_backward_branch(code):
     return most[2] if most[0] else []
 
 
-def inner_loop(code):
+def inner_loop(code, innermost=True):
     """Instructions of the inner loop; see the head of this file."""
     blocks, successors = blocks_of(code)
     count = [sum(is_matrix(i.mnemonic) for i in code[first:last + 1]) for first, last in blocks]
     loops = [body for body in natural_loops(successors).values() if any(count[b] for b in body)]
-    leaves = [body for body in loops if not any(other < body for other in loops)]
-    if not leaves:
+    inside = [[other for other in loops if other < body] for body in loops]
+    own = [body.difference(*others) for body, others in zip(loops, inside) if not (innermost and others)]
+    if not own:
         return widest_backward_branch(code)
-    body = max(leaves, key=lambda body: (sum(count[b] for b in body), -len(body)))
+    body = max(own, key=lambda body: (sum(count[b] for b in body), -len(body)))
     return [i for b in sorted(body) for i in code[blocks[b][0]:blocks[b][1] + 1]]
 
 
@@ -212,8 +214,8 @@ def loads_of(code):
     return dict(sorted(counts.items()))
 
 
-def describe(code):
-    loop = inner_loop(code)
+def describe(code, innermost=True):
+    loop = inner_loop(code, innermost)
     matrix = collections.Counter(matrix_name(i.mnemonic) for i in loop if is_matrix(i.mnemonic))
     total = sum(matrix.values())
     useful = [i for i in loop if i.mnemonic not in ("NOP", "s_nop")]
@@ -342,5 +344,5 @@ def read_code_object(arch, path):
             "local_bytes": int(meta["private_segment_fixed_size"]),
             "static_shared": int(meta["group_segment_fixed_size"]),
             "packed_fma": sum(i.mnemonic.startswith("v_pk_fma_f32") for i in code),
-            **describe(code),
+            **describe(code, innermost=False),
         }

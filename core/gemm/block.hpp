@@ -15,6 +15,7 @@
 //   Scales; load_scales(exec, w, x, stage, scales)   a lane's scales of a stage, from two GemmScales
 //   multiply(exec, w, x, scales, sums)      a stage, from the offsets of the warp's rows of W and of the block's of X;
 //                                           sums are PerLane<float[kWTiles][kXTiles][Atom::kValuesC]>
+//   multiply_rest(exec, w, w_scales, x_scales, rest, stage, scales, sums)   if it has one: what X's terms leave, with kUsesRest
 #pragma once
 
 #include <cstdint>
@@ -37,9 +38,20 @@ class GemmScales {
         blocked_(of.scale_layout == ScaleLayout::kBlocked),
         words_(blocked_ || (of.groups % 4 == 0 && reinterpret_cast<std::uintptr_t>(scales_) % 4 == 0)) {}
 
+  /// Scale `group` of row `row`, with the same rules as word().
+  template <class E>
+  [[nodiscard]] FP4PA_FN std::uint32_t one(E& exec, std::int32_t row, std::int32_t group) const {
+    if (group >= of_.groups) return 0;
+    const std::int32_t r = first_ + row < of_.count ? first_ + row : of_.count - 1;
+    const std::int64_t at = blocked_ ? static_cast<std::int64_t>(blocked_scale_offset(r, group, of_.groups))
+                                     : std::int64_t{r} * of_.groups + group;
+    return exec.template load_global<std::uint8_t>(scales_ + at);
+  }
+
   /// Scales 4 `word` and the next three of row `row`, zeros past the last: there the codes are zeros, too, and NaN they must
   /// not be. Rows that do not exist have the last one's: nobody looks at their sums, and lanes stay together.
-  template <class E>
+  /// @tparam kWhole  scales are known to be whole words
+  template <bool kWhole = false, class E>
   [[nodiscard]] FP4PA_FN std::uint32_t word(E& exec, std::int32_t row, std::int32_t word) const {
     const std::int32_t left = of_.groups - 4 * word;
     if (left <= 0) return 0;
@@ -47,7 +59,7 @@ class GemmScales {
     const std::int64_t at = blocked_ ? static_cast<std::int64_t>(blocked_scale_offset(r, 4 * word, of_.groups))
                                      : std::int64_t{r} * of_.groups + 4 * word;
     const std::uint8_t* const from = scales_ + at;
-    if (words_ && left >= 4) return exec.template load_global<std::uint32_t>(from);
+    if (kWhole || (words_ && left >= 4)) return exec.template load_global<std::uint32_t>(from);
     std::uint32_t four = 0;
     FP4PA_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -61,6 +73,16 @@ class GemmScales {
   const std::uint8_t* scales_;
   std::int32_t first_;
   bool blocked_, words_;
+};
+
+/// What the terms of X leave, of a block's rows of X. Rows that do not exist have the last one's.
+struct GemmRest {
+  const std::uint16_t* first;
+  std::int64_t cols;
+  std::int32_t last;
+  [[nodiscard]] FP4PA_FN const std::uint16_t* at(std::int32_t row, std::int64_t col) const {
+    return first + (row < last ? row : last) * cols + col;
+  }
 };
 
 template <class Shim>
@@ -123,6 +145,9 @@ class GemmBlock {
       exec_.copy_commit();
       Shim::load_scales(exec_, w_scales, x_scales, s + 1, next);  // zeros past the last
       Shim::multiply(exec_, slot + exec_.warp() * kWarpRows * Shim::kWBytes, slot + kWStage, scales, sums);
+      if constexpr (requires { Shim::kUsesRest; }) {
+        Shim::multiply_rest(exec_, slot + exec_.warp() * kWarpRows * Shim::kWBytes, w_scales, x_scales, rest(), s, scales, sums);
+      }
       scales = next;
       refill = slot;
       slot = slot == (kRing - 1) * kStage ? 0 : slot + kStage;
@@ -134,6 +159,11 @@ class GemmBlock {
   static constexpr int kSums = Shim::kWTiles * Shim::kXTiles * Atom::kValuesC;
   FP4PA_FN static float& value_of(Sums& sums, int i) {
     return sums[i / (Shim::kXTiles * Atom::kValuesC)][i / Atom::kValuesC % Shim::kXTiles][i % Atom::kValuesC];
+  }
+
+  [[nodiscard]] FP4PA_FN GemmRest rest() const {
+    const std::int64_t cols = std::int64_t{p_.stages} * 128;
+    return {p_.x_rest + (std::int64_t{batch_} * p_.x.count + first_x_) * cols, cols, p_.x.count - 1 - first_x_};
   }
 
   FP4PA_FN void copy_stage(std::int32_t stage, std::uint32_t to) {

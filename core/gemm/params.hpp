@@ -8,7 +8,8 @@
 
 namespace fp4pa::core {
 
-/// Rows along K, and the scales beside them: W, and an X that was quantised like one (WeightLayout); or X in f16, without scales.
+/// Rows along K, and the scales beside them: W, and an X that was quantised like one (WeightLayout); or X in f16, without scales;
+/// or X as terms, whose words of scales count as four scales each (terms.hpp).
 struct GemmOperand {
   const std::uint8_t* rows;
   std::int64_t row_bytes;    // a multiple of 8, rows aligned to its largest power of two up to 16
@@ -27,6 +28,7 @@ struct GemmParams {
   const float* x_globals;  // [batch]; null: x_global
   float x_global;
   const float* x_inverse;  // null, or [batch * M], what brings each row of X back to its size
+  const std::uint16_t* x_rest;  // null, or [batch * M, 128 * stages] in f16: what the terms of X leave (core/gemm/terms.hpp)
 
   void* out;         // [batch, M, N]
   const void* bias;  // null, or [N]

@@ -69,21 +69,74 @@ void prepare(const LinearArgs& a, const api::PreparedX& to) {
   }
 }
 
+/// What kernels/gemm_terms.hpp does.
+void split(const LinearArgs& a, const api::SplitX& to) {
+  auto* const memory = static_cast<std::uint8_t*>(a.workspace);
+  auto* const scales = reinterpret_cast<std::uint32_t*>(memory + to.scales);
+  auto* const rest = reinterpret_cast<std::uint32_t*>(memory + to.rest);
+  const std::int64_t k = a.weight.cols;
+  for (std::int64_t i = 0; i < to.rows; ++i) {
+    std::vector<float> row(static_cast<std::size_t>(128 * to.stages), 0.0f);
+    core::load_plain_row(core::element_address(a.x, a.x_dtype, i * k), a.x_dtype, static_cast<int>(k), row.data());
+    for (std::int64_t g = 0; g < 4 * to.stages; ++g) {
+      float* const x = row.data() + 32 * g;
+      float special[32] = {};
+      for (int e = 0; e < 32; ++e) {
+        if (!std::isfinite(x[e])) std::swap(x[e], special[e]);
+      }
+      const auto largest = [&] {
+        std::uint32_t bits = 0;
+        for (int e = 0; e < 32; ++e) bits = std::max(bits, core::magnitude_bits(x[e]));
+        return bits;
+      };
+      std::uint32_t word = 0;
+      for (int term = 0; term < core::kXTerms; ++term) {
+        const int log2 = core::term_log2(largest());
+        word |= static_cast<std::uint32_t>(log2 + 127) << (8 * term);
+        std::uint8_t* const codes = memory + (i * to.stages + g / 4) * core::kTermStageBytes + 128 * term + g % 4 * 32;
+        for (int e = 0; e < 32; ++e) {
+          codes[e] = core::E4M3::encode(core::times_exp2(x[e], -log2));
+          x[e] -= core::times_exp2(core::E4M3::decode(codes[e]), log2);
+        }
+      }
+      const int log2 = core::rest_log2(largest());
+      for (int e = 0; e < 32; ++e) x[e] = special[e] != 0.0f ? special[e] : x[e];
+      if (largest() != 0) {
+        word |= static_cast<std::uint32_t>(log2 + 127) << 24;
+        for (int e = 0; e < 32; ++e) x[e] = core::times_exp2(x[e], -log2);
+        for (int e = 0; e < 32; e += 8) {
+          std::uint32_t words[4];
+          core::pair_columns(x + e, 1.0f, sm80::pack_f16, words);
+          std::copy(words, words + 4, rest + (i * 128 * to.stages + 32 * g + e) / 2);
+        }
+      }
+      scales[i * 4 * to.stages + g] = word;
+    }
+  }
+}
+
 }  // namespace
 
 Status gemm_workspace(const LinearArgs& args, const ExecDesc&, std::size_t* bytes) noexcept {
-  *bytes = static_cast<std::size_t>(std::max(api::QuantisedX::of(args).bytes, api::PreparedX::of(args).bytes));
+  *bytes = static_cast<std::size_t>(
+      std::max({api::QuantisedX::of(args).bytes, api::PreparedX::of(args).bytes, api::SplitX::of(args).bytes}));
   return Status::kOk;
 }
 
 Status gemm(const LinearArgs& a, const ExecDesc& exec) noexcept {
   const EmulatedGemm* const kernel = current_gemm.kernel;
-  if (kernel == nullptr || kernel->format != a.weight.format || (!kernel->decodes && a.activations != ActivationForm::kFp4)) {
+  if (kernel == nullptr || kernel->format != a.weight.format ||
+      (kernel->x_form == XForm::kQuantised && a.activations != ActivationForm::kFp4) ||
+      (kernel->x_form == XForm::kTerms && a.activations != ActivationForm::k16Bit)) {
     return api::fail(Status::kBackendUnavailable, "no emulated kernel was chosen for %s, %s", name_of(a.weight.format),
                      name_of(a.activations));
   }
   core::GemmParams p = api::gemm_params(a);
-  if (kernel->decodes) {
+  if (kernel->x_form == XForm::kTerms) {
+    const api::SplitX x = api::SplitX::of(a);
+    split(a, x);
+    x.put_into(a, &p);
+  } else if (kernel->x_form == XForm::kPrepared) {
     const api::PreparedX x = api::PreparedX::of(a);
     prepare(a, x);
     x.put_into(a, &p);

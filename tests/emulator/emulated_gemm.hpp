@@ -8,11 +8,18 @@
 
 namespace fp4pa::emulator_test {
 
+/// What a kernel takes X as.
+enum class XForm {
+  kQuantised,  // as W: codes and scales
+  kPrepared,   // in f16, for those that decode W
+  kTerms,      // E4M3 terms (core/gemm/terms.hpp)
+};
+
 /// One kernel: one block of its grid.
 struct EmulatedGemm {
   const char* name;
   BlockFormat format;
-  bool decodes;      // to f16, and takes X prepared in f16; else X is quantised
+  XForm x_form;
   int rows, x_rows;  // of W and X of a block
   void (*run_block)(const core::GemmParams&, int tile, int batch, int block, const emulator::Watch&);
 };
@@ -31,8 +38,12 @@ void run_gemm_block(const core::GemmParams& p, int tile, int batch, int block, c
 }
 
 template <class Shim>
+constexpr EmulatedGemm emulated_gemm(const char* name, BlockFormat format, XForm x_form) {
+  return {name, format, x_form, core::GemmBlock<Shim>::kRows, core::GemmBlock<Shim>::kXRows, run_gemm_block<Shim>};
+}
+template <class Shim>
 constexpr EmulatedGemm emulated_gemm(const char* name, BlockFormat format, bool decodes) {
-  return {name, format, decodes, core::GemmBlock<Shim>::kRows, core::GemmBlock<Shim>::kXRows, run_gemm_block<Shim>};
+  return emulated_gemm<Shim>(name, format, decodes ? XForm::kPrepared : XForm::kQuantised);
 }
 
 [[nodiscard]] Status gemm_workspace(const LinearArgs& args, const ExecDesc& exec, std::size_t* bytes) noexcept;

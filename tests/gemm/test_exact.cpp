@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tests/gemm/far_apart.hpp"
 #include "tests/gemm/problem.hpp"
 
 // Of the grid, unless the environment says otherwise; a program for simulators asks for fewer.
@@ -236,6 +237,37 @@ TEST_CASE("gemm: a NaN scale gives NaN in its row and nowhere else") {
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("gemm: elements of X far below their neighbours") {
+  for (const std::string& backend : runnable_backends()) {
+    CAPTURE(backend);
+    for (const DType x : {DType::kF16, DType::kBF16}) {
+      for (const std::int64_t m : {5, 19, 40}) {
+        for (const int low : {8, 0, -8}) {
+          CAPTURE(std::string(name_of(x)));
+          CAPTURE(m);
+          CAPTURE(low);
+          FarApart p(x, 15, low, 127, backend.c_str(), m);
+          REQUIRE_MESSAGE(p.run() == Status::kOk, last_error_detail());
+          CHECK(p.worst() <= 1.0);
+          CHECK(p.workspace->intact());
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("gemm: infinities and NaN in X come out as the double product has them") {
+  for (const std::string& backend : runnable_backends()) {
+    if (backend == "cuda") continue;  // not tried there
+    CAPTURE(backend);
+    for (const DType x : {DType::kF16, DType::kBF16}) {
+      SpecialX p(x, backend.c_str());
+      REQUIRE_MESSAGE(p.run() == Status::kOk, last_error_detail());
+      CHECK(p.wrong() == 0);
     }
   }
 }

@@ -14,6 +14,13 @@ inline float flush(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::c
 inline float quiet(float x) { return as_float(as_bits(x) | 0x00400000u); }
 inline float least(float a, float b) { return std::isnan(a) ? b : std::isnan(b) ? a : a == b ? (std::signbit(a) ? a : b) : a < b ? a : b; }
 inline float most(float a, float b) { return std::isnan(a) ? b : std::isnan(b) ? a : a == b ? (std::signbit(a) ? b : a) : a > b ? a : b; }
+/// The bit of v_cmp_class that stands for these bits of a float: signalling and quiet NaN, then from -inf up to +inf.
+inline int class_of(u32 bits) {
+  const float x = as_float(bits);
+  if (std::isnan(x)) return (bits & 0x00400000u) != 0 ? 1 : 0;
+  const int size = std::isinf(x) ? 0 : std::isnormal(x) ? 1 : x != 0.0f ? 2 : 3;
+  return std::signbit(x) ? 2 + size : 9 - size;
+}
 inline int exponent(float x) { return static_cast<int>(as_bits(x) >> 23 & 0xff); }
 
 inline u32 to_unsigned(float x) {

@@ -39,6 +39,7 @@ void add_compares(std::unordered_map<std::string, Handler>& t, const std::string
 std::unordered_map<std::string, Handler> make() {
   std::unordered_map<std::string, Handler> t = {
       {"v_nop", [](Wave&, const Instruction&) {}},
+      {"v_cmp_class_f32", compare<u32>([](u32 a, u32 classes) { return (classes >> class_of(a) & 1) != 0; })},
       {"v_mov_b32", one([](u32 a) { return a; })},
       {"v_not_b32", one([](u32 a) { return ~a; })},
       {"v_bfrev_b32", one([](u32 a) { return reverse(a); })},

@@ -5,9 +5,11 @@
 #include "kernels/cache_copy.hpp"
 #include "kernels/cache_two_tier.hpp"
 #include "kernels/check.hpp"
+#include "kernels/dense.hpp"
 #include "kernels/find_start.hpp"
 #include "kernels/finding.hpp"
 #include "kernels/gemm_quantize.hpp"
+#include "kernels/gemm_terms.hpp"
 #include "kernels/merge.hpp"
 #include "kernels/quantize.hpp"
 #include "kernels/schedule.hpp"
@@ -32,6 +34,8 @@ FP4PA_KERNEL(find, kLanes, FindArgs args) {
 namespace fp4pa::kernels_test {
 namespace gpu = FP4PA_GPU;
 
+constexpr api::DenseOps kDenseOps{gpu::fill_dense_tables, gpu::expand_mxfp8, gpu::centre_keys, gpu::restore_lse};
+
 const OnHost FP4PA_TEST_TABLE{
     .backend = {.name = FP4PA_TEST_NAME,
                 .available = nullptr,
@@ -44,6 +48,7 @@ const OnHost FP4PA_TEST_TABLE{
                 .quantize = gpu::quantize,
                 .dequantize = gpu::dequantize,
                 .merge_states = gpu::merge_states,
+                .dense = &kDenseOps,
                 .quantize_weight = gpu::quantize_weight},
     .schedule = [](const core::WorkList& list) { gpu::launch_schedule(list, nullptr); },
     .find =
@@ -55,6 +60,7 @@ const OnHost FP4PA_TEST_TABLE{
     .merge = [](const core::AttentionParams& params,
                 const core::WorkList& list) { gpu::launch_merge({params, list, {}, {}}, nullptr); },
     .prepare_x = gpu::prepare_x,
+    .split_x = gpu::split_x,
     .check =
         [](const AttentionConfig& c, const AttentionArgs& a, const core::AttentionParams& params) {
           gpu::Finding found{gpu::Wrong::kNothing, -1, -1, -1};

@@ -23,6 +23,7 @@ struct OnHost {
   Found (*find)(const core::WorkList& list, std::int32_t worker);
   void (*merge)(const core::AttentionParams& params, const core::WorkList& list);
   Status (*prepare_x)(const LinearArgs& args, const api::PreparedX& to, const ExecDesc& exec) noexcept;
+  Status (*split_x)(const LinearArgs& args, const api::SplitX& to, const ExecDesc& exec) noexcept;
   /// The Status that validation would end with, kOk or what it found.
   Status (*check)(const AttentionConfig& config, const AttentionArgs& args, const core::AttentionParams& params);
 };

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/gemm/terms.hpp"
 #include "tests/gemm/problem.hpp"
 #include "tests/kernels/on_host.hpp"
 
@@ -105,6 +106,72 @@ TEST_CASE("gemm kernels: X prepared in f16 is X, or what quantising makes of it"
             CHECK(worst <= 0x1p-34);
           }
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("gemm kernels: X in terms is X, to the last bit of f16 and to 2^-60 of a group's largest of bf16") {
+  for (const OnHost* kernels : {&kLanes32, &kLanes64}) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      for (const int spread : {0, 4, 30, 200}) {
+        constexpr std::int64_t kRows = 9, kCols = 300;
+        CAPTURE(std::string(name_of(dtype)));
+        CAPTURE(spread);
+        std::vector<float> values = gaussian(static_cast<std::size_t>(kRows * kCols), 11, dtype == DType::kF16 ? 100.0f : 1.0f);
+        std::mt19937 random(5);
+        for (float& v : values) v = std::ldexp(v, -static_cast<int>(random() % static_cast<unsigned>(spread + 1)) + spread / 3);
+        if (dtype == DType::kF16) {
+          for (float& v : values) v = std::fmin(std::fmax(v, -65504.0f), 65504.0f);
+        }
+        const std::size_t infinite = 2 * kCols + 7, nan = 5 * kCols + 299;
+        values[infinite] = -INFINITY;
+        values[nan] = std::nanf("");
+        for (std::int64_t c = 64; c < 96; ++c) values[static_cast<std::size_t>(7 * kCols + c)] = 0.0f;
+        const Tensor x(dtype, values);
+        LinearArgs a;
+        a.weight.rows = 1;
+        a.weight.cols = kCols;
+        a.x = x.memory.data();
+        a.x_dtype = dtype;
+        a.m = kRows;
+        const api::SplitX to = api::SplitX::of(a);
+        Memory workspace(static_cast<std::size_t>(to.bytes), 0xff);
+        a.workspace = workspace.data();
+        REQUIRE(kernels->split_x(a, to, ExecDesc{}) == Status::kOk);
+        CHECK(workspace.intact());
+
+        const auto* const scales = reinterpret_cast<const std::uint32_t*>(workspace.data() + to.scales);
+        const auto* const rest = reinterpret_cast<const std::uint16_t*>(workspace.data() + to.rest);
+        int wrong = 0, with_rest = 0;
+        for (std::int64_t r = 0; r < kRows; ++r) {
+          for (std::int64_t g = 0; g < 4 * to.stages; ++g) {
+            const std::uint32_t word = scales[r * 4 * to.stages + g];
+            with_rest += word >> 24 != 0;
+            double largest = 0;
+            for (std::int64_t c = 32 * g; c < 32 * (g + 1) && c < kCols; ++c) {
+              const double v = std::fabs(x.at(static_cast<std::size_t>(r * kCols + c)));
+              if (std::isfinite(v)) largest = std::fmax(largest, v);
+            }
+            for (std::int64_t c = 32 * g; c < 32 * (g + 1); ++c) {
+              double got = 0;
+              for (int term = 0; term < core::kXTerms; ++term) {
+                const std::int64_t at = (r * to.stages + c / 128) * core::kTermStageBytes + 128 * term + c % 128;
+                const double code = core::E4M3::decode(workspace.data()[at]);
+                got += std::ldexp(code, static_cast<int>(word >> (8 * term) & 0xffu) - 127);
+              }
+              const std::int64_t at = r * 128 * to.stages + c / 8 * 8 + c % 4 * 2 + c % 8 / 4;  // column c stands beside c + 4
+              if (word >> 24 != 0) got += std::ldexp(double{core::f16_to_f32(rest[at])}, static_cast<int>(word >> 24) - 127);
+              const double want = c < kCols ? x.at(static_cast<std::size_t>(r * kCols + c)) : 0.0;
+              const double allowed = dtype == DType::kF16 ? 0.0 : largest * 0x1p-60;
+              wrong += std::isnan(want) ? !std::isnan(got) : std::isinf(want) ? got != want : !(std::fabs(got - want) <= allowed);
+            }
+          }
+        }
+        CHECK(wrong == 0);
+        CHECK(with_rest >= 2);  // where the infinity and the NaN are
+        if (spread == 0) CHECK(with_rest <= 4);
+        if (spread >= 30) CHECK(with_rest > 20);
       }
     }
   }

@@ -11,13 +11,14 @@ struct Target {
   decltype(fp4pa::api::Backend::append) append;
   decltype(fp4pa::api::Backend::append_two_tier) append_two_tier;
   decltype(fp4pa::api::Backend::gather) gather;
+  decltype(fp4pa::api::Backend::copy_pages) copy_pages;
   decltype(fp4pa::api::Backend::quantize) quantize;
   decltype(fp4pa::api::Backend::dequantize) dequantize;
 };
 
 inline const Target kTargets[] = {
     {fp4pa::gpu_test::kBackendName, fp4pa::api::kMirroredBackend.append, fp4pa::api::kMirroredBackend.append_two_tier,
-     fp4pa::api::kMirroredBackend.gather, fp4pa::api::kMirroredBackend.quantize,
+     fp4pa::api::kMirroredBackend.gather, fp4pa::api::kMirroredBackend.copy_pages, fp4pa::api::kMirroredBackend.quantize,
      fp4pa::api::kMirroredBackend.dequantize},
 };
 
