@@ -41,9 +41,7 @@ void name_device(std::int32_t architecture, char (&text)[40]) {
 void allow_shared(const void* function, int bytes, const DeviceProperties& device) {
   constexpr int kAlwaysGiven = 64 << 10;
   if (bytes <= kAlwaysGiven) return;
-  if (hipFuncSetAttribute(function, hipFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes) != hipSuccess) {
-    static_cast<void>(hipGetLastError());
-  }
+  if (hipFuncSetAttribute(function, hipFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes) != hipSuccess) forget_error();
 }
 
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, Stream stream) {
@@ -54,8 +52,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
   auto* const finding = reinterpret_cast<Finding*>(static_cast<std::uint8_t*>(r.args.workspace) + at);
   Finding found{};
   hipError_t error = launch_check(params, limits, finding, stream);
-  if (error == hipSuccess) error = hipMemcpyAsync(&found, finding, sizeof found, hipMemcpyDeviceToHost, stream);
-  if (error == hipSuccess) error = hipStreamSynchronize(stream);
+  if (error == hipSuccess) error = read_behind(stream, &found, finding, sizeof found);
   if (const Status s = check(error, "checking lengths and tables"); s != Status::kOk) return s;
   return status_of(found, c);
 }
@@ -66,12 +63,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
   const bool native = device.architecture == kGfx950 && config.matrix_path != MatrixPath::kDecode;
-  int instance = select_instance(config, native);
-  // Native instances are the ones with large tiles: where a runtime offers too little for one, another decodes.
-  if (instance >= 0 && is_native(kInstances[instance]) &&
-      launch_of(kInstances[instance], config, device.shared_bytes).layout.bytes > device.shared_bytes) {
-    instance = select_instance(config, false);
-  }
+  const int instance = select_fitting(config, native, device.shared_bytes);
   if (config.matrix_path == MatrixPath::kNative && (instance < 0 || !is_native(kInstances[instance]))) {
     return refuse_native(config, name_of_architecture(device.architecture));
   }

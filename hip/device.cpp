@@ -29,15 +29,13 @@ unsigned architecture_of(const hipDeviceProp_t& properties) noexcept {
 /// A machine without a driver, or without a device, is no error: the runtime says so, and nothing here remembers it as one.
 Availability find_out() noexcept {
   Availability a;
-  int count = 0;
-  hipError_t error = hipGetDeviceCount(&count);
   int device = 0;
-  if (error == hipSuccess && count > 0) error = hipGetDevice(&device);
+  hipError_t error = current_number(&device);
   hipDeviceProp_t properties{};
-  if (error == hipSuccess && count > 0) error = hipGetDeviceProperties(&properties, device);
-  if (error != hipSuccess || count == 0) {
-    static_cast<void>(hipGetLastError());  // not to be found by the user's next check
-    std::snprintf(a.detail, sizeof a.detail, "%s", error != hipSuccess ? hipGetErrorString(error) : "no HIP device");
+  if (error == hipSuccess) error = hipGetDeviceProperties(&properties, device);
+  if (error != hipSuccess) {
+    forget_error();
+    std::snprintf(a.detail, sizeof a.detail, "%s", error != hipErrorNoDevice ? text_of(error).text : "no HIP device");
     return a;
   }
   a.available = architecture_of(properties) != 0;
@@ -53,10 +51,7 @@ bool device_available(const char** detail) noexcept {
   static std::array<std::once_flag, kMaxDevices + 1> asked;
   static std::array<Availability, kMaxDevices + 1> known;
   int device = 0;
-  if (hipGetDevice(&device) != hipSuccess) {
-    static_cast<void>(hipGetLastError());
-    device = kMaxDevices;
-  }
+  if (current_number(&device) != hipSuccess) device = kMaxDevices;
   const auto i = static_cast<std::size_t>(std::min(device, kMaxDevices));
   std::call_once(asked[i], [i] { known[i] = find_out(); });
   *detail = known[i].detail;
@@ -65,7 +60,7 @@ bool device_available(const char** detail) noexcept {
 
 Status current_device(DeviceProperties* out) noexcept {
   hipDeviceProp_t properties{};
-  hipError_t error = hipGetDevice(&out->device);
+  hipError_t error = current_number(&out->device);
   if (error == hipSuccess) error = hipGetDeviceProperties(&properties, out->device);
   if (const Status s = check(error, "reading the device's properties"); s != Status::kOk) return s;
   const unsigned architecture = architecture_of(properties);
@@ -83,8 +78,8 @@ Status current_device(DeviceProperties* out) noexcept {
 
 Status check(hipError_t error, const char* doing) noexcept {
   if (error == hipSuccess) return Status::kOk;
-  static_cast<void>(hipGetLastError());  // not to be found by the user's next check
-  return api::fail(Status::kDeviceError, "%s: %s (%s)", doing, hipGetErrorString(error), hipGetErrorName(error));
+  forget_error();
+  return api::fail(Status::kDeviceError, "%s: %s", doing, text_of(error).text);
 }
 
 }  // namespace fp4pa::hip

@@ -3,6 +3,7 @@
 
 #include <hip/hip_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "fp4pa/status.hpp"
@@ -38,5 +39,21 @@ struct DeviceProperties {
 
 /// kOk, or kDeviceError with what was being done and the runtime's text.
 [[nodiscard]] Status check(hipError_t error, const char* doing) noexcept;
+
+// hip/runtime.cpp: calls that a runtime may lack. A program that links the library loads without them.
+
+/// Number of the current device: the first where the runtime does not say, and there is one.
+[[nodiscard]] hipError_t current_number(int* device) noexcept;
+/// So that the user's next check does not find an error that was reported already.
+void forget_error() noexcept;
+struct ErrorText {
+  char text[160];
+};
+/// The runtime's words for an error and its number; the number alone where the runtime has no words.
+[[nodiscard]] ErrorText text_of(hipError_t error) noexcept;
+/// hipMemsetAsync of zeros.
+[[nodiscard]] hipError_t clear_on(Stream stream, void* data, std::size_t bytes) noexcept;
+/// Copies to the host, and has done so at return.
+[[nodiscard]] hipError_t read_behind(Stream stream, void* to_host, const void* from, std::size_t bytes) noexcept;
 
 }  // namespace fp4pa::hip

@@ -45,15 +45,18 @@ constexpr SimtConfig with_recent(SimtConfig c, KvKind recent) {
   return c;
 }
 /// Any formats, any head_dim, one tier or two.
-constexpr SimtConfig any(int waves) {
+constexpr SimtConfig any(int waves, int stages = 2) {
   return {{KvKind::kAny, KvKind::kAnyRecent}, {KvKind::kAny, KvKind::kAnyRecent}, 2, 256, false, 1,
-          WarpsDivide::kKeys, waves, 1, 32, {2, 1}, false};
+          WarpsDivide::kKeys, waves, 1, 32, {stages, 1}, false};
 }
 
 }  // namespace instance
 
 /// Native instances come first: where a call leaves the path open they are chosen, and the rest is gfx942's list. MXFP8 with 256
 /// dims has one that serves decode too: two tiles of 128 keys take 132 KiB of LDS, which leaves waves none of their own.
+///
+/// The last stands in for all others in 64 KiB of LDS: one wave with one tile, which it waits for. Two tiles of 32 keys in 16 bits
+/// with more than 128 dims leave no room for the query. It is chosen where nothing else fits (select_fitting).
 inline constexpr SimtConfig kInstances[] = {
     instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4),
     instance::native(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 64, 4),
@@ -79,6 +82,7 @@ inline constexpr SimtConfig kInstances[] = {
     instance::decode(KvKind::kBf16, KvKind::kBf16, 128, 2, 32, 1),
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128),
     instance::any(2),
+    instance::any(1, 1),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 /// The first that is not native, all others following it: gfx942's list.
@@ -99,7 +103,7 @@ inline constexpr int kAtomQueries = 16;
 /// Whether an instance computes this configuration at all.
 [[nodiscard]] inline bool serves(const SimtConfig& i, const AttentionConfig& c) {
   const auto fits = [](KvKind mine, const KvTensorDesc& tensor) {
-    if (mine == KvKind::kAnyRecent) return !is_fp4(tensor.format);
+    if (mine == KvKind::kAnyRecent) return !has_scales(tensor.format);
     return mine == KvKind::kAny || mine == kind_of(tensor);
   };
   if (i.exact_head_dim ? i.head_dim != c.cache.head_dim : i.head_dim < c.cache.head_dim) return false;
@@ -171,6 +175,18 @@ struct Launch {
     layout = shared_layout_of(shape, config, --warps);
   }
   return {warps, layout};
+}
+
+/// The instance for a configuration on a device: the best one, or where a block of it needs more shared memory than there is, the
+/// best that decodes (native ones have large tiles), and then the last of the list. Where none fits it is the one that needs least.
+[[nodiscard]] inline int select_fitting(const AttentionConfig& c, bool native, int shared_bytes) {
+  int chosen = -1;
+  for (const int i : {select_instance(c, native), select_instance(c, false), kNumInstances - 1}) {
+    if (i < 0 || !serves(kInstances[i], c)) continue;
+    chosen = i;
+    if (launch_of(kInstances[i], c, shared_bytes).layout.bytes <= shared_bytes) break;
+  }
+  return chosen;
 }
 
 }  // namespace fp4pa::hip

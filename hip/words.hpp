@@ -159,7 +159,7 @@ template <class Args>
 }
 
 [[nodiscard]] inline Status clear(void* data, std::size_t bytes, void* stream, const char* doing) noexcept {
-  return check(hipMemsetAsync(data, 0, bytes, static_cast<Stream>(stream)), doing);
+  return check(clear_on(static_cast<Stream>(stream), data, bytes), doing);
 }
 
 }  // namespace fp4pa::hip

@@ -2,6 +2,7 @@
 // core's block encoders. merge_states: a warp per row.
 #pragma once
 
+#include <algorithm>
 #include <type_traits>
 
 #include "core/attention/softmax_state.hpp"
@@ -197,10 +198,8 @@ FP4PA_KERNEL(dequantize_pieces, kPieceThreads, TensorPieceArgs args) {
   return (args.rows * args.groups_per_row() + kGroupThreads - 1) / kGroupThreads;
 }
 
-/// As backends/cpu/merge.cpp: both weights relative to the larger LSE, empty states left out by selection.
-FP4PA_KERNEL(merge_rows, kGroupThreads, api::MergeRequest r) {
-  const std::int64_t row = std::int64_t{block_id()} * (kGroupThreads / kLanes) + thread_id() / kLanes;
-  if (row >= r.rows) return;
+/// As backends/cpu/merge.cpp: both weights relative to the larger LSE, empty states left out by selection. A warp a row.
+FP4PA_DEVICE inline void merge_row(const api::MergeRequest& r, std::int64_t row) {
   const float lse_a = r.lse_a[row];
   const float lse_b = r.lse_b[row];
   const bool empty_a = lse_a == core::kMinusInf;
@@ -222,6 +221,17 @@ FP4PA_KERNEL(merge_rows, kGroupThreads, api::MergeRequest r) {
     core::store_plain_row(&value, 1, r.dtype, core::element_address(r.o, r.dtype, at));
   }
   if (thread_id() % kLanes == 0) r.lse[row] = lse;
+}
+
+/// Rows of a block, and the most blocks of a grid: the threads of a grid are counted in 32 bits.
+constexpr int kMergedRows = kGroupThreads / kLanes;
+constexpr std::int64_t kMostMergeBlocks = 1 << 20;
+FP4PA_KERNEL(merge_rows, kGroupThreads, api::MergeRequest r) {
+  // What passes the grid is left to its blocks, in further rounds.
+  for (std::int64_t row = std::int64_t{block_id()} * kMergedRows + thread_id() / kLanes; row < r.rows;
+       row += kMostMergeBlocks * kMergedRows) {
+    merge_row(r, row);
+  }
 }
 
 Status quantize(const QuantizeConfig& config, const void* x, DType dtype, std::int64_t rows, std::int64_t cols,
@@ -251,8 +261,7 @@ Status dequantize(const QuantizeConfig& config, const void* codes, const void* s
 }
 
 Status merge_states(const api::MergeRequest& request, const ExecDesc& exec) noexcept {
-  constexpr int kRows = kGroupThreads / kLanes;
-  const std::int64_t blocks = (request.rows + kRows - 1) / kRows;
+  const std::int64_t blocks = std::min((request.rows + kMergedRows - 1) / kMergedRows, kMostMergeBlocks);
   return launch(merge_rows, grid(blocks), kGroupThreads, 0, exec.stream, request, "launching merge_states");
 }
 

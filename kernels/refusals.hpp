@@ -40,8 +40,11 @@ inline Status refuse_formats(const AttentionConfig& c) noexcept {
 
 /// @param bytes, most  of shared memory that a block needs, and may have
 inline Status refuse_shared_bytes(const AttentionConfig& c, int bytes, int most) noexcept {
-  return api::fail(Status::kUnsupportedHeadDim, "head_dim %d with these formats needs %d bytes of shared memory; the device has %d",
-                   c.cache.head_dim, bytes, most);
+  return api::fail(Status::kUnsupportedHeadDim,
+                   "head_dim %d with %s keys and %s values%s needs %d bytes of shared memory a block; allowed: at most %d, which "
+                   "the device has",
+                   c.cache.head_dim, name_of(c.cache.k.format), name_of(c.cache.v.format), c.two_tier ? " and a recent tier" : "",
+                   bytes, most);
 }
 
 }  // namespace fp4pa::FP4PA_GPU

@@ -33,7 +33,7 @@ struct SimtConfig {
   int warps;           // of a block; when keys are divided, the most
   int blocks;          // resident on a multiprocessor, for which registers are allotted
   int tile_keys;       // keys of a tile of scores, a multiple of 32
-  int stages[2];       // per segment: tiles in shared memory, the current one included; 1 only without scales
+  int stages[2];       // per segment: tiles in shared memory, the current one included
   bool decode_tiles = false;  // the block decodes each tile once, in shared memory, for all its warps; else every warp for itself
   int producers = 0;   // warps beside those, which stage and decode tiles and multiply nothing
   bool plain = false;  // compiled without what few calls ask for: softcap, ALiBi, tree masks, pages that are no power of two.

@@ -5,7 +5,7 @@
 // waited for in the loop:
 //
 //   release of tile n, which makes room for tile m = n + stages:
-//     scales of tile m-1, loaded into registers last time   -> shared memory
+//     scales of tile m-1, loaded into registers last time   -> shared memory; with one stage when tile m-1 is waited for
 //     page ids of tile m, loaded last time                  -> addresses of its rows, into shared memory
 //     scales of tile m, page ids of tile m+1                -> asked for
 //     barrier of the team; codes of tile m                  -> asynchronous copies, zeros for keys past the end
@@ -43,7 +43,7 @@ class KeyStreamOf : StreamShape<Shim, S> {
   using Shape::kConfig, Shape::kBlockTeam, Shape::kTileKeys, Shape::kStages, Shape::kThreads, Shape::kOwned;
   using Shape::kKKind, Shape::kVKind, Shape::kKWords, Shape::kVWords, Shape::kTokenWords;
   using Shape::kHasRuns, Shape::kOnlyRuns, Shape::kCopiesAll, Shape::kRunPitch, Shape::kRunRows, Shape::kRuns, Shape::kRunSteps,
-      Shape::kAllRuns;
+      Shape::kAllRuns, Shape::kScalesInWait;
 
  public:
   static constexpr std::int32_t kSegment = S;
@@ -95,6 +95,8 @@ class KeyStreamOf : StreamShape<Shim, S> {
 
   FP4PA_FN void wait() {
     exec_.template copy_wait<kStages - 1>();
+    // Nobody reads the slot since the barrier in stage().
+    if constexpr (kScalesInWait) store_scales(scales_, 0);
     team_barrier();
     if constexpr (kCopiesAll && kKWords + kVWords > 0 && !kKeepsWords) {
       form_scales(tile_offset());
@@ -248,7 +250,9 @@ class KeyStreamOf : StreamShape<Shim, S> {
     }
   }
   FP4PA_FN void stage(std::int32_t index, int slot, bool scales_pending) {
-    if (scales_pending) store_scales(scales_, slot == 0 ? kStages - 1 : slot - 1);  // of the tile staged before
+    if constexpr (!kScalesInWait) {
+      if (scales_pending) store_scales(scales_, slot == 0 ? kStages - 1 : slot - 1);  // of the tile staged before
+    }
     const KeyRange keys = tile(index);
     if (empty(index)) {
       exec_.copy_commit();  // groups are counted by tile

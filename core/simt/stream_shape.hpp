@@ -40,8 +40,10 @@ struct StreamShape {
   static constexpr int kKBytes = key_scale_bytes(kKKind, kConfig.head_dim);
   static constexpr int kVBytes = key_scale_bytes(kVKind, kConfig.head_dim);
 
-  // A tile's scales reach shared memory one release after its codes were asked for.
-  static_assert(kStages >= 2 || (kKWords == 0 && kVWords == 0 && kTokenWords == 0));
+  /// A tile's scales reach shared memory one release after its codes were asked for. With one stage they would find their tile used
+  /// by then: they are written when the tile is waited for.
+  static constexpr bool kHasScales = kKWords > 0 || kVWords > 0 || kTokenWords > 0;
+  static constexpr bool kScalesInWait = kStages == 1 && kHasScales;
 
   // Runs: full tiles of pages of a power of two of tokens, see key_runs.hpp.
   // A swizzle that tells rows eight apart from each other has no part in it, nor has the recent tier, whose pages are a ring.
@@ -55,6 +57,7 @@ struct StreamShape {
   /// Nothing but runs: whoever selects a plain instance has looked at the pages (simt::is_plain).
   static constexpr bool kOnlyRuns = kConfig.plain && !kConfig.decode_tiles && S == 0;
   static_assert(kHasRuns || !kOnlyRuns);
+  static_assert(!kHasRuns || !kScalesInWait);  // the short way has two stages
   /// Scales and page ids are copied as codes are.
   static constexpr bool kCopiesAll = kOnlyRuns && !kBlockTeam;
   static constexpr int kRunPitch = kHasRuns ? power_of_two_at_least(code_bytes(kKKind, kConfig.head_dim) / kChunkBytes) : 1;

@@ -141,9 +141,12 @@ Failure check_scales(Executor& executor, Selects pack_selects, Selects run_selec
   return {};
 }
 
+/// Pairs of selects to be checked; the default is every one that a device test instantiates.
+using SelectPairs = std::vector<Selects>;
+
 template <class Traits, class Executor>
-Failure check_scales(Executor& executor) {
-  for (const Selects& select : select_pairs<typename Executor::Atom>()) {
+Failure check_scales(Executor& executor, const SelectPairs& pairs = select_pairs<typename Executor::Atom>()) {
+  for (const Selects& select : pairs) {
     if (Failure f = check_scales<Traits>(executor, select, select); !f.empty()) return f;
   }
   return {};
@@ -291,13 +294,14 @@ Failure check_nan_scales(Executor& executor) {
 
 /// Everything. Prints the worst random error under `name`, if there is one.
 template <class Traits, class Executor>
-Failure check_all(Executor& executor, const char* name) {
+Failure check_all(Executor& executor, const char* name,
+                  [[maybe_unused]] const SelectPairs& pairs = select_pairs<typename Executor::Atom>()) {
   double worst = 0.0;
   Failure f = check_one_hot<Traits>(executor);
   if (f.empty()) f = check_exact<Traits>(executor);
   if (f.empty()) f = check_random<Traits>(executor, 50, &worst);
   if constexpr (core::kIsScaled<Traits>) {
-    if (f.empty()) f = check_scales<Traits>(executor);
+    if (f.empty()) f = check_scales<Traits>(executor, pairs);
     if (f.empty()) f = check_nan_scales<Traits>(executor);
   }
   if (name == nullptr) return f;

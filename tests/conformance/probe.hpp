@@ -54,9 +54,9 @@ ProbeTable<typename Executor::Atom> probe_scales(Executor& executor, Selects sel
 
 /// The probed tables of every select against the traits.
 template <class Executor>
-std::string check_probe(Executor& executor) {
+std::string check_probe(Executor& executor, const SelectPairs& pairs = select_pairs<typename Executor::Atom>()) {
   using Atom = typename Executor::Atom;
-  for (const Selects& select : select_pairs<Atom>()) {
+  for (const Selects& select : pairs) {
     for (const bool of_a : {true, false}) {
       const auto table = probe_scales(executor, select, of_a);
       for (int lane = 0; lane < Atom::kLanes; ++lane) {

@@ -301,23 +301,26 @@ TEST_CASE("dense: the dtype and the strides of K and V do not matter") {
         REQUIRE(call.run(target.backend) == Status::kOk);
         bits.push_back(call.out.bits());
 
-        // Heads outermost, with gaps between them.
+        // Heads outermost, with gaps between them: rows that begin on words of 16 bytes, and rows that do not.
         const std::int64_t tokens = shape.kv_tokens();
         const auto size = static_cast<std::size_t>(size_of(dtype));
-        Memory moved[2] = {Memory(static_cast<std::size_t>(2 * (tokens * 72 + 8)) * size),
-                           Memory(static_cast<std::size_t>(2 * (tokens * 72 + 8)) * size)};
-        for (int i = 0; i < 2; ++i) {
-          const Memory& from = i == 0 ? call.k.data : call.v.data;
-          KvInput& input = i == 0 ? call.args.k : call.args.v;
-          for (std::int64_t row = 0; row < 2 * tokens; ++row) {
-            std::memcpy(moved[i].data() + static_cast<std::size_t>(row / 2 * 72 + row % 2 * (tokens * 72 + 8)) * size,
-                        from.data() + static_cast<std::size_t>(row * 64) * size, 64 * size);
+        for (const std::int64_t gap : {8, 7}) {
+          const std::int64_t token_stride = 64 + gap, head_stride = tokens * token_stride + gap;
+          Memory moved[2] = {Memory(static_cast<std::size_t>(2 * head_stride) * size),
+                             Memory(static_cast<std::size_t>(2 * head_stride) * size)};
+          for (int i = 0; i < 2; ++i) {
+            const Memory& from = i == 0 ? call.k.data : call.v.data;
+            KvInput& input = i == 0 ? call.args.k : call.args.v;
+            for (std::int64_t row = 0; row < 2 * tokens; ++row) {
+              std::memcpy(moved[i].data() + static_cast<std::size_t>(row / 2 * token_stride + row % 2 * head_stride) * size,
+                          from.data() + static_cast<std::size_t>(row * 64) * size, 64 * size);
+            }
+            input = {moved[i].data(), dtype, token_stride, head_stride};
           }
-          input = {moved[i].data(), dtype, 72, tokens * 72 + 8};
+          call.out.reset();
+          REQUIRE(run_dense_attention(call.plan, call.args) == Status::kOk);
+          CHECK(call.out.bits() == bits.back());
         }
-        call.out.reset();
-        REQUIRE(run_dense_attention(call.plan, call.args) == Status::kOk);
-        CHECK(call.out.bits() == bits.back());
       }
       CHECK(bits[0] == bits[1]);
       CHECK(bits[0] == bits[2]);

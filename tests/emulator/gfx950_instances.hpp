@@ -30,7 +30,8 @@ struct Gfx950Instances : HipInstances {
 struct Gfx942Instances : HipInstances {
   template <int kIndex, class Exec>
   using Shim = gfx942::Shim<hip::kInstances[kIndex], Exec>;
-  static int select(const AttentionConfig& c) { return hip::select_instance(c, false); }
+  /// As a plan chooses in 64 KiB of LDS.
+  static int select(const AttentionConfig& c) { return hip::select_fitting(c, false, 64 << 10); }
   static bool serves(int i, const AttentionConfig& c) { return !hip::is_native(config(i)) && HipInstances::serves(i, c); }
 };
 

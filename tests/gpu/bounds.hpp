@@ -23,7 +23,7 @@ inline Bounds bounds_of([[maybe_unused]] const AttentionConfig& config, double o
   hip::DeviceProperties device{};
   const bool native = hip::current_device(&device) == Status::kOk && device.architecture == hip::kGfx950 &&
                       config.matrix_path != MatrixPath::kDecode;
-  const int i = hip::select_instance(config, native);
+  const int i = hip::select_fitting(config, native, device.shared_bytes);
   if (i >= 0 && hip::is_native(hip::kInstances[i])) {
     const core::SimtConfig& instance = hip::kInstances[i];
     return {std::max(o, core::divides_rows(instance) && core::along_tokens(instance.v[0]) ? 4e-2 : 4e-3), 1.5e-2};

@@ -2,8 +2,10 @@
 #pragma once
 
 #if defined(FP4PA_TEST_HIP)
-#include <hip/hip_runtime_api.h>
+#include "hip/device.hpp"
 #define RUNTIME(name) hip##name
+// What a runtime may lack is asked of the library (hip/runtime.cpp).
+#define hipGetErrorString(error) fp4pa::hip::text_of(error).text
 #else
 #include <cuda_runtime_api.h>
 #define RUNTIME(name) cuda##name

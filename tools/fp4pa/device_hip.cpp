@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "hip/device.hpp"
 #include "perf/gpu_bandwidth.hpp"
 #include "tools/fp4pa/device_cpu.hpp"
 #include "tools/fp4pa/device_gpu.hpp"
@@ -12,6 +13,10 @@
 
 #define RUNTIME(name) hip##name
 #define RUNTIME_PROPERTIES hipDeviceProp_t
+// What a runtime may lack is asked of the library (hip/runtime.cpp).
+#define hipGetDevice hip::current_number
+#define hipGetLastError hip::forget_error
+#define hipGetErrorString(error) hip::text_of(error).text
 
 namespace fp4pa::tool {
 namespace {

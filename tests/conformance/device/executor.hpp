@@ -192,9 +192,10 @@ struct ComparedExecutor {
 
 /// All checks on the device. Rounding may differ from the model's; NaN may not.
 template <class Instruction>
-void check_instruction(Report& report, const char* name) {
+void check_instruction(Report& report, const char* name,
+                       const SelectPairs& pairs = select_pairs<typename Instruction::Atom>()) {
   ComparedExecutor<Instruction> executor;
-  report.add(name, check_all<typename Instruction::Atom>(executor, name));
+  report.add(name, check_all<typename Instruction::Atom>(executor, name, pairs));
   std::printf("    %lld of %lld results differ from the model in some bit\n", executor.different, executor.total);
   if (executor.nan_mismatches != 0) report.add(name, Failure("the device and the model disagree on what is NaN"));
 }
