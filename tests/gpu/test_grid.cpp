@@ -1,8 +1,8 @@
-// The attention grid of tests/attention on a GPU back end, against the double-precision reference.
+// The attention grid of tests/attention on a GPU back end, against the double-precision reference and the CPU back end.
 //
 // Bounds are DESIGN section 4's: 2e-3 where operands are f16, 8e-3 where one of them is bf16 (keys or values in bf16, and
 // values with E8M0 scales along head_dim, whose probabilities are bf16). The LSE owes nothing to the values. HIP's native
-// kernels have bounds of their own (bounds.hpp).
+// kernels have bounds of their own (bounds.hpp). From the CPU's results there may be the sum of both contracts (against_cpu.hpp).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "tests/attention/grid_case.hpp"
 #include "tests/attention/grid_instance.hpp"
 #include "tests/attention/grid_run.hpp"
+#include "tests/gpu/against_cpu.hpp"
 #include "tests/gpu/backend_name.hpp"
 #include "tests/gpu/bounds.hpp"
 #if defined(FP4PA_TEST_HIP)
@@ -29,7 +30,9 @@ namespace instances = fp4pa::simt;
 namespace {
 
 struct Worst {
-  double o = 0.0, lse = 0.0;
+  double o = 0.0, lse = 0.0;                    // to the reference
+  double cpu_o = 0.0, cpu_lse = 0.0;            // to the CPU
+  double cpu_share = 0.0, cpu_share_of = 0.0;   // the largest share of a bound, and that bound
   int cases = 0;
 };
 
@@ -44,7 +47,8 @@ constexpr std::int32_t kPlannedFor[] = {0, 300, 1000};
 
 void run(grid::Case c, std::map<std::string, Worst>& worst) {
   c.max_batch = std::max(c.max_batch, kPlannedFor[c.seed % 3]);
-  const grid::Outcome outcome = grid::run_case(c);
+  grid::Results results;
+  const grid::Outcome outcome = grid::run_case(c, grid::Damage::kNone, &results);
   INFO(grid::describe(c));
   CHECK(outcome.failure == "");
   if (!outcome.failure.empty()) return;
@@ -52,10 +56,20 @@ void run(grid::Case c, std::map<std::string, Worst>& worst) {
   const fp4pa::gpu_test::Bounds bounds = fp4pa::gpu_test::bounds_of(outcome.config, grid::has_bf16_operands(c) ? 8e-3 : 2e-3);
   CHECK(outcome.error <= bounds.o);
   CHECK(std::min(outcome.lse_error, outcome.lse_excess) <= bounds.lse);
+  const fp4pa::gpu_test::CpuDistance cpu = fp4pa::gpu_test::against_cpu(c, results, bounds);
+  CHECK(cpu.failure == "");
+  CHECK(cpu.o <= cpu.o_bound);
+  CHECK(cpu.lse <= cpu.lse_bound);
   Worst& w = worst[std::string(name_of(c.k)) + " / " + name_of(c.v) + " / " + name_of(c.v_axis) +
                    (c.window != 0 ? " + recent" : "")];
   w.o = std::max(w.o, outcome.error);
   w.lse = std::max(w.lse, outcome.lse_excess);
+  w.cpu_o = std::max(w.cpu_o, cpu.o);
+  w.cpu_lse = std::max(w.cpu_lse, cpu.lse);
+  if (cpu.o > w.cpu_share * cpu.o_bound) {
+    w.cpu_share = cpu.o / cpu.o_bound;
+    w.cpu_share_of = cpu.o_bound;
+  }
   ++w.cases;
 }
 
@@ -74,8 +88,12 @@ void run_at(const fp4pa::core::SimtConfig& instance, int rows, int first_seed, s
 }
 
 void print(const std::map<std::string, Worst>& worst) {
-  std::printf("%-48s %6s %10s %10s\n", "worst errors", "cases", "O", "LSE");
-  for (const auto& [name, w] : worst) std::printf("%-48s %6d %10.2e %10.2e\n", name.c_str(), w.cases, w.o, w.lse);
+  std::printf("%-48s %6s %10s %10s %12s %8s %12s %12s\n", "worst errors", "cases", "O", "LSE", "O to CPU", "share", "of bound",
+              "LSE to CPU");
+  for (const auto& [name, w] : worst) {
+    std::printf("%-48s %6d %10.2e %10.2e %12.2e %7.0f%% %12.2e %12.2e\n", name.c_str(), w.cases, w.o, w.lse, w.cpu_o,
+                100 * w.cpu_share, w.cpu_share_of, w.cpu_lse);
+  }
 }
 
 }  // namespace

@@ -1,0 +1,280 @@
+// Every kernel of fp4_linear once, in a product of a few blocks: short enough for compute-sanitizer. A call chooses its kernel by
+// what is fastest on the device, so that kernels of many rows would want products that fill it; here they are launched by name.
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "core/gemm/weight.hpp"
+#include "cuda/device.hpp"
+#include "cuda/gemm_kernels.hpp"
+#include "cuda/gemm_sm90.hpp"
+#include "kernels/gemm_ops.hpp"
+#include "tests/gemm/problem.hpp"
+#include "tests/gpu/mirror.hpp"
+
+namespace {
+
+using namespace fp4pa;
+using gpu_test::must;
+
+constexpr std::int64_t kRows = 150;  // of W: two blocks of 128, the second with idle rows
+constexpr std::int64_t kCols = 328;  // two stages and a half, in whole 16-byte pieces
+
+gemm_test::Spec spec_of(BlockFormat format, DType x, std::int64_t m) {
+  gemm_test::Spec s;
+  s.format = format;
+  s.layout = m % 2 == 0 ? ScaleLayout::kLinear : ScaleLayout::kBlocked;
+  s.x = x;
+  s.m = m;
+  s.n = kRows;
+  s.k = format == BlockFormat::kNvfp4 ? 320 : kCols;  // the copy engine takes rows of codes in 16-byte pieces
+  s.bias = true;
+  s.seed = static_cast<std::uint32_t>(m);
+  return s;
+}
+
+/// A problem on the device, as the kernels are given it.
+class OnDevice {
+ public:
+  explicit OnDevice(const gemm_test::Spec& spec) : problem(spec, gpu_test::kBackendName), s_(spec), weight_(problem.weight.view) {
+    problem.out.memory = gemm_test::Memory(problem.out.memory.bytes(), 0xff);  // NaN
+    args_.weight = weight_;
+    args_.x_dtype = s_.x;
+    args_.m = s_.m;
+    prepared_ = api::PreparedX::of(args_);
+    workspace_ = std::make_unique<gemm_test::Memory>(static_cast<std::size_t>(prepared_.bytes), std::uint8_t{0xff});
+    for (gemm_test::Memory* memory : {&problem.x.memory, &problem.out.memory, &problem.bias.memory, &problem.weight.codes,
+                                      &problem.weight.scales, &problem.weight.globals, workspace_.get()}) {
+      mirror_.add(memory->data(), static_cast<std::int64_t>(memory->bytes()));
+    }
+    args_.x = mirror_.device(problem.x.memory.data());
+    args_.workspace = mirror_.device(workspace_->data());
+    args_.workspace_bytes = workspace_->bytes();
+  }
+
+  /// Parameters of a product of X as it lies.
+  [[nodiscard]] sm80::GemmParams params() {
+    const core::WeightLayout layout{weight_.format, weight_.scale_layout, weight_.rows, weight_.cols};
+    sm80::GemmParams p{};
+    p.codes = mirror_.device(problem.weight.codes.data());
+    p.scales = mirror_.device(problem.weight.scales.data());
+    p.w_globals = mirror_.device(weight_.global_scale_ptr);
+    p.w_global = weight_.global_scale;
+    p.row_bytes = layout.code_row_bytes();
+    p.n = static_cast<std::int32_t>(s_.n);
+    p.groups = static_cast<std::int32_t>(layout.groups());
+    p.scale_layout = s_.layout;
+    p.x = reinterpret_cast<const std::uint16_t*>(mirror_.device(problem.x.memory.data()));
+    p.x_row = s_.k;
+    p.x_cols = static_cast<std::int32_t>(s_.k);
+    p.out = mirror_.device(problem.out.memory.data());
+    p.bias = mirror_.device(problem.bias.memory.data());
+    p.out_dtype = p.bias_dtype = DType::kF32;
+    p.m = static_cast<std::int32_t>(s_.m);
+    return p;
+  }
+  /// The same of X prepared in f16.
+  [[nodiscard]] sm80::GemmParams prepared_params() {
+    sm80::GemmParams p = params();
+    REQUIRE(cuda::prepare_x(args_, prepared_, ExecDesc{}) == Status::kOk);
+    const auto* const memory = static_cast<const std::uint8_t*>(args_.workspace);
+    p.x = reinterpret_cast<const std::uint16_t*>(memory);
+    p.x_row = prepared_.cols;
+    p.x_cols = static_cast<std::int32_t>(prepared_.cols);
+    p.x_inverse = reinterpret_cast<const float*>(memory + prepared_.inverse);
+    return p;
+  }
+  /// Waits for the kernel, and looks at all that it may have written.
+  void check() {
+    mirror_.bring_home();
+    CHECK(problem.worst() <= 1.0);
+    CHECK(problem.out.memory.intact());
+    CHECK(workspace_->intact());
+  }
+
+  gemm_test::Problem problem;
+
+ private:
+  gemm_test::Spec s_;
+  Fp4Weight weight_;
+  LinearArgs args_;
+  api::PreparedX prepared_;
+  std::unique_ptr<gemm_test::Memory> workspace_;
+  gpu_test::Mirror mirror_;
+};
+
+[[nodiscard]] std::int32_t blocks_for(std::int64_t n, std::int64_t of_a_block) {
+  return static_cast<std::int32_t>((n + of_a_block - 1) / of_a_block);
+}
+
+/// f(format, X's dtype) for all that the kernels of sm_90 take.
+template <class F>
+void for_operands(F&& f) {
+  for (const BlockFormat format : {BlockFormat::kMxfp4, BlockFormat::kNvfp4}) {
+    for (const DType x : {DType::kF16, DType::kBF16}) {
+      CAPTURE(std::string(name_of(format)));
+      CAPTURE(std::string(name_of(x)));
+      f(format, x);
+    }
+  }
+}
+
+[[nodiscard]] cuda::DeviceProperties current() {
+  cuda::DeviceProperties device{};
+  REQUIRE(cuda::current_device(&device) == Status::kOk);
+  return device;
+}
+
+void launch_and_check(OnDevice& d, const cuda::Sm90Division& division) {
+  REQUIRE(division.function != nullptr);
+  must(cudaFuncSetAttribute(division.function, cudaFuncAttributeMaxDynamicSharedMemorySize, division.shared_bytes),
+       "asking for shared memory");
+  REQUIRE(cuda::launch_sm90(division, d.params(), false, 1, nullptr) == Status::kOk);
+  d.check();
+}
+
+/// What both kinds of kernels of sm_90 are told.
+[[nodiscard]] cuda::Sm90Division division_of(DType x, std::int64_t k, std::int32_t splits) {
+  cuda::Sm90Division d{};
+  d.bf16 = x == DType::kBF16;
+  d.stages = blocks_for(k, sm80::kGemmStage);
+  d.splits = splits;
+  d.block_stages = blocks_for(d.stages, splits);
+  return d;
+}
+
+void run_few(BlockFormat format, DType x, std::int64_t m, std::int32_t row_groups, std::int32_t splits) {
+  const bool nvfp4 = format == BlockFormat::kNvfp4;
+  const gemm_test::Spec spec = spec_of(format, x, m);
+  OnDevice on_device(spec);
+  cuda::Sm90Division d = division_of(x, spec.k, splits);
+  d.function = cuda::gemm_few_function(nvfp4, d.bf16, m);
+  d.few = true;
+  d.x_rows = static_cast<std::int32_t>(m);
+  d.row_groups = row_groups;
+  d.row_tiles = blocks_for(spec.n, sm90::few_rows(row_groups));
+  d.m_tiles = 1;
+  d.threads = sm90::kFewThreads;
+  d.shared_bytes = m <= sm90::kFewMostX ? sm90::few_shared_bytes(nvfp4, row_groups, d.block_stages, d.x_rows)
+                                        : sm90::sixteen_shared_bytes(nvfp4, row_groups, d.block_stages, d.x_rows);
+  launch_and_check(on_device, d);
+}
+
+void run_many(BlockFormat format, DType x, int x_rows, std::int64_t m, std::int32_t splits) {
+  const gemm_test::Spec spec = spec_of(format, x, m);
+  OnDevice on_device(spec);
+  cuda::Sm90Division d = division_of(x, spec.k, splits);
+  const sm90::ManyLayout layout{x_rows, format == BlockFormat::kNvfp4, d.bf16};
+  d.function = cuda::gemm_many_function(layout);
+  d.x_rows = x_rows;
+  d.w_rows = layout.kRows;
+  d.row_tiles = blocks_for(spec.n, d.w_rows);
+  d.m_tiles = blocks_for(m, x_rows);
+  d.threads = layout.kThreads;
+  d.shared_bytes = layout.shared_bytes();
+  launch_and_check(on_device, d);
+}
+
+void run_sm80(BlockFormat format, int x_tiles, bool prepared, std::int64_t m, std::int32_t splits) {
+  const bool nvfp4 = format == BlockFormat::kNvfp4;
+  const gemm_test::Spec spec = spec_of(format, prepared ? DType::kBF16 : DType::kF16, m);
+  OnDevice on_device(spec);
+  sm80::GemmParams params = prepared ? on_device.prepared_params() : on_device.params();
+  params.stages = blocks_for(spec.k, sm80::kGemmStage);
+  params.splits = splits;
+  params.row_tiles = blocks_for(spec.n, sm80::gemm_rows(x_tiles));
+  const void* const function = cuda::gemm_function(nvfp4, x_tiles, prepared);
+  REQUIRE(function != nullptr);
+  const int shared_bytes = sm80::gemm_shared_bytes(nvfp4, x_tiles);
+  must(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "asking for shared memory");
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(splits), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(params.row_tiles * blocks_for(m, 8 * x_tiles) * splits));
+  config.blockDim = dim3(static_cast<unsigned>(sm80::gemm_rows(x_tiles)));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.attrs = &cluster;
+  config.numAttrs = splits > 1 ? 1 : 0;
+  void* arguments[] = {&params};
+  must(cudaLaunchKernelExC(&config, function, arguments), "launching a product");
+  on_device.check();
+}
+
+}  // namespace
+
+TEST_CASE("every product kernel once: sm_90, up to 16 rows of X") {
+  if (current().compute_capability != 90) {
+    MESSAGE("not run: the device's compute capability is not 9.0");
+    return;
+  }
+  for_operands([](BlockFormat format, DType x) {
+    for (const std::int64_t m : {1, 3, 8, 9, 16}) {
+      for (const auto& [row_groups, splits] : {std::pair{1, 1}, {4, 2}}) {
+        CAPTURE(m);
+        CAPTURE(row_groups);
+        CAPTURE(splits);
+        run_few(format, x, m, row_groups, splits);
+      }
+    }
+  });
+}
+
+TEST_CASE("every product kernel once: sm_90, more rows of X") {
+  if (current().compute_capability != 90) {
+    MESSAGE("not run: the device's compute capability is not 9.0");
+    return;
+  }
+  for_operands([](BlockFormat format, DType x) {
+    for (const int x_rows : {32, 64, 128, 192, 256}) {
+      for (const auto& [m, splits] : {std::pair<std::int64_t, std::int32_t>{x_rows, 1}, {x_rows - 5, 2}}) {
+        CAPTURE(m);
+        CAPTURE(splits);
+        run_many(format, x, x_rows, m, splits);
+      }
+    }
+  });
+}
+
+TEST_CASE("every product kernel once: sm_80 and later") {
+  const bool clusters = current().compute_capability >= 90;
+  for (const BlockFormat format : {BlockFormat::kMxfp4, BlockFormat::kNvfp4}) {
+    for (const bool prepared : {false, true}) {
+      for (const int x_tiles : {1, 2, 4, 8}) {
+        if (x_tiles > 2 && !prepared) continue;
+        for (const std::int32_t splits : {1, 2}) {
+          if (splits > 1 && !clusters) continue;
+          CAPTURE(std::string(name_of(format)));
+          CAPTURE(prepared);
+          CAPTURE(x_tiles);
+          CAPTURE(splits);
+          run_sm80(format, x_tiles, prepared, 8 * x_tiles - splits, splits);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("every product kernel once: fp4_linear chooses, quantises and divides") {
+  struct Shape {
+    std::int64_t m, k;
+  };
+  for (const BlockFormat format : {BlockFormat::kMxfp4, BlockFormat::kNvfp4}) {
+    for (const ActivationForm form : {ActivationForm::k16Bit, ActivationForm::kFp4}) {
+      for (const Shape shape :
+           {Shape{1, 320}, {3, 328}, {8, 48}, {9, 301}, {16, 320}, {32, 328}, {64, 48}, {192, 160}, {256, 100}}) {
+        gemm_test::Spec s = spec_of(format, shape.m % 3 == 0 ? DType::kF16 : DType::kBF16, shape.m);
+        s.activations = form;
+        s.k = shape.k;
+        CAPTURE(gemm_test::text(s));
+        gemm_test::Problem p(s, gpu_test::kBackendName);
+        REQUIRE_MESSAGE(p.run() == Status::kOk, last_error_detail());
+        CHECK(p.worst() <= 1.0);
+        CHECK(p.out.memory.intact());
+        CHECK(p.workspace->intact());
+      }
+    }
+  }
+}
