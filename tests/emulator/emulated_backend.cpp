@@ -47,6 +47,9 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   if (choice->variant < 0 || e.run_block[choice->variant] == nullptr) {
     return api::fail(Status::kBackendUnavailable, "%s has no instance for this configuration", e.name);
   }
+  if (config.matrix_path == MatrixPath::kNative && !e.native(choice->variant)) {
+    return api::fail(Status::kUnsupportedFormat, "matrix_path is native, and %s has no such kernel; allowed: auto, decode", e.name);
+  }
   current.planned = choice->variant;
   choice->num_workers = current.workers;
   choice->tile_rows = e.tile_rows(choice->variant);
