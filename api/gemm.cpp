@@ -99,7 +99,8 @@ constexpr std::size_t kWorkspaceAlignment = 256;
                 a.batch);
   }
   if (const Status s = validate_shape(w.rows, w.cols, w.batch); s != Status::kOk) return s;
-  if (saturating_mul(saturating_mul(a.m, w.cols + 255), 4 * a.batch) == kSaturated ||
+  // No back end's workspace takes eight bytes an element of X.
+  if (saturating_mul(saturating_mul(a.m, w.cols + 255), 8 * a.batch) == kSaturated ||
       saturating_mul(saturating_mul(a.m, w.rows), 4 * a.batch) == kSaturated) {
     return fail(Status::kInvalidSize, "m is %" PRId64 "; allowed: what fits the address space with batch %" PRId64, a.m,
                 a.batch);

@@ -11,7 +11,7 @@ namespace fp4pa::FP4PA_GPU {
 constexpr int kMeanThreads = 128;
 constexpr std::int32_t kMeanRun = 32;  // tokens that a thread centres
 
-/// Blocks of a token's pieces (y) by chunks, sequences' runs or rows of queries (x).
+/// Blocks are chunks or runs of tokens (x) by a token's pieces (y).
 struct MeanPieceArgs {
   core::KeyMean mean;
   core::Divisor pieces_of_head;

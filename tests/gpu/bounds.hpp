@@ -28,8 +28,10 @@ inline Bounds bounds_of([[maybe_unused]] const AttentionConfig& config, double o
     const core::SimtConfig& instance = hip::kInstances[i];
     return {std::max(o, core::divides_rows(instance) && core::along_tokens(instance.v[0]) ? 4e-2 : 4e-3), 1.5e-2};
   }
-#endif
   return {o, 1e-3};
+#else
+  return {o, 1e-4};  // a tenth of the contract; the worst of 1200 configurations on an H200 was 1.8e-5
+#endif
 }
 
 }  // namespace fp4pa::gpu_test
