@@ -13,7 +13,7 @@ template <int index>
 using WgmmaShim = sm90::PrefillShim<sm90::kInstances[index], sm90::ConsumerExec>;
 
 /// Registers of a thread, of 128 with which all begin: as many as multiplying has more, decoding has less.
-constexpr int consumer_registers(const core::SimtConfig& c) { return c.blocks == 1 ? 168 : 152; }
+constexpr int consumer_registers(const core::SimtConfig& c) { return c.segments == 2 ? 160 : c.blocks == 1 ? 168 : 152; }
 constexpr int producer_registers(const core::SimtConfig& c) { return 2 * 128 - consumer_registers(c); }
 
 /// The items of the block, for the warps that multiply.
@@ -53,8 +53,7 @@ __device__ __forceinline__ void produce_published(const AttendArgs& args, std::u
 template <core::SimtConfig kConfig, int kSide>
 __device__ __forceinline__ void produce_side(const AttendArgs& args, std::uint8_t* shared, const sm90::Ring<kConfig>& ring,
                                              const sm90::ItemRing& items) {
-  constexpr core::KvKind kKind = kSide == 0 ? kConfig.k[0] : kConfig.v[0];
-  if (sm90::has_plain_places<kKind>(args.params.segments[0], sm90::tensor_of(args.params, kSide), kConfig.head_dim)) {
+  if (sm90::all_have_plain_places<kConfig, kSide>(args.params)) {
     produce_published<kConfig, kSide, true>(args, shared, ring, items);
   } else {
     produce_published<kConfig, kSide, false>(args, shared, ring, items);

@@ -76,7 +76,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
-  const int instance = select_variant(config, device.compute_capability);
+  const int instance = select_variant(config, device.compute_capability, device.shared_bytes);
   if (instance < 0 && config.matrix_path == MatrixPath::kNative) {
     char name[40];
     name_device(device.compute_capability, name);

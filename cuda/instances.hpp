@@ -69,10 +69,16 @@ constexpr SimtConfig groups_apart(SimtConfig c) {
   c.side_by_side = core::SideBySide::kGroups;
   return c;
 }
-/// Any formats, any head_dim, one tier or two.
+/// Any formats, any head_dim, one tier or two. prefill_any: four warps with 16 query rows each share the keys.
 constexpr SimtConfig any(int row_tiles, int warps) {
   return {{KvKind::kAny, KvKind::kAnyRecent}, {KvKind::kAny, KvKind::kAnyRecent}, 2, 256, false, row_tiles,
           WarpsDivide::kKeys, warps, 2, 32, {2, 1}, false};
+}
+constexpr SimtConfig prefill_any() {
+  SimtConfig c = any(1, 4);
+  c.divide = WarpsDivide::kRows;
+  c.decode_tiles = true;
+  return c;
 }
 
 }  // namespace instance
@@ -137,7 +143,12 @@ inline constexpr SimtConfig kInstances[] = {
     instance::groups_apart(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 4, 2)),
     instance::groups_apart(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 1, 4, 4, 2, 64)),
     instance::groups_apart(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 1, 4, 2, 2)),
+    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 64),
+    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 128, 64),
+    instance::with_recent(instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64), KvKind::kBf16),
+    instance::with_recent(instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64), KvKind::kBf16),
     instance::any(1, 4),
+    instance::prefill_any(),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 
@@ -160,7 +171,9 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 }
 /// The same in an instance: beside keys decoded to bf16, f16 queries are a sum too.
 [[nodiscard]] inline int terms_of(const SimtConfig& i, const AttentionConfig& c) {
-  return i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0])) : terms_of(c);
+  if (!i.decode_tiles) return terms_of(c);
+  const bool bf16 = sm80::decodes_to_bf16(kind_of(c.cache.k)) || (c.two_tier && sm80::decodes_to_bf16(kind_of(c.recent.k)));
+  return core::query_terms(c.q_dtype, c.cache.rotation, bf16);
 }
 /// Whether an instance that stages tiles by runs alone finds them in these pages.
 [[nodiscard]] inline bool fits_runs(const KvCacheDesc& cache) {
@@ -180,6 +193,8 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
     return mine == KvKind::kAny || mine == kind_of(tensor);
   };
   if (i.plain && !is_plain(i, c)) return false;
+  // Warps that decode beside the products know rows of scales along tokens by whole pieces of a page.
+  if (i.producers > 0 && core::along_tokens(i.v[0]) && c.cache.page_size % core::kScalePiece != 0) return false;
   if (i.exact_head_dim ? i.head_dim != c.cache.head_dim : i.head_dim < c.cache.head_dim) return false;
   if (!fits(i.k[0], c.cache.k) || !fits(i.v[0], c.cache.v)) return false;
   if (!c.two_tier) return i.segments == 1 || i.k[0] == KvKind::kAny;
@@ -203,12 +218,13 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 
 /// Of the first in a list that serve a configuration and have its formats, the one whose tiles its rows fill best; -1 if none.
 /// @param shape  from a row of the list to its shape
-template <class Shape>
-[[nodiscard]] int select_among(const AttentionConfig& c, int count, Shape&& shape) {
+/// @param fits   whether a row has room on the device
+template <class Shape, class Fits>
+[[nodiscard]] int select_among(const AttentionConfig& c, int count, Shape&& shape, Fits&& fits) {
   int best = -1;
   for (int i = 0; i < count; ++i) {
     const SimtConfig* const candidate = shape(i);
-    if (!serves(*candidate, c)) continue;
+    if (!serves(*candidate, c) || !fits(i)) continue;
     if (best < 0) {
       best = i;
       continue;
@@ -221,6 +237,10 @@ template <class Shape>
     if (better) best = i;
   }
   return best;
+}
+template <class Shape>
+[[nodiscard]] int select_among(const AttentionConfig& c, int count, Shape&& shape) {
+  return select_among(c, count, shape, [](int) { return true; });
 }
 [[nodiscard]] inline int select_instance(const AttentionConfig& c) {
   return select_among(c, kNumInstances, [](int i) { return &kInstances[i]; });
@@ -248,9 +268,11 @@ template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
   const auto bytes = [&](const KvCacheDesc& tier, int stages) {
     return segment_bytes<ScaleForm>(i, kind_of(tier.k), kind_of(tier.v), tier.head_dim, stages);
   };
-  const int old_tier = bytes(c.cache, i.stages[0]);
-  if (i.decode_tiles) return old_tier + Decoded::bytes(i);
-  return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1])) : old_tier;
+  const int decoded = i.decode_tiles ? Decoded::bytes(i) : 0;
+  const int old_tier = bytes(c.cache, i.stages[0]) + decoded;
+  // A recent tier of a fixed format lies in its stages as operands.
+  const bool fixed = !core::is_any(i.k[1]);
+  return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1]) + (fixed ? 0 : decoded)) : old_tier;
 }
 
 /// Of what a block of kInstances knows of its items, see cuda/attend_items.cuh.
@@ -259,7 +281,7 @@ inline constexpr int kAsideBytes = 224;
 /// Shared memory of a block of `warps` warps.
 template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
 [[nodiscard]] core::SharedLayout shared_layout_of(const SimtConfig& i, const AttentionConfig& c, int warps) {
-  const int terms = i.decode_tiles ? core::query_terms(c.q_dtype, c.cache.rotation, sm80::decodes_to_bf16(i.k[0]))
+  const int terms = i.decode_tiles ? terms_of(i, c)
                     : std::is_same_v<ScaleForm, sm80::OperandScales> ? terms_of(c)
                                                                      : 2;
   const int aside = std::is_same_v<ScaleForm, sm80::OperandScales> && i.producers == 0 ? kAsideBytes : 0;

@@ -15,9 +15,21 @@ constexpr core::SimtConfig prefill(KvKind kind, int head_dim, int tile_keys) {
   const bool plain = head_dim == 128 && tile_keys == 128;
   return {{kind, kind}, {kind, kind}, 1, head_dim, true, 1, core::WarpsDivide::kRows, 8, 1, tile_keys, {0, 0}, true, 8, plain};
 }
+/// With values scaled along tokens, of which a warp decodes no more rows than share scales.
+constexpr core::SimtConfig prefill_tokens(KvKind k, KvKind v) {
+  core::SimtConfig c = prefill(k, 128, 64);
+  c.v[0] = c.v[1] = v;
+  return c;
+}
 /// One warpgroup of 64 query rows, and one whose warps share decoding: two blocks fit on a multiprocessor.
 constexpr core::SimtConfig prefill_64(KvKind kind) {
   return {{kind, kind}, {kind, kind}, 1, 128, true, 1, core::WarpsDivide::kRows, 4, 2, 64, {0, 0}, true, 4, true};
+}
+/// The same with a recent tier behind it, of which nothing is decoded.
+constexpr core::SimtConfig with_recent(core::SimtConfig c, KvKind recent) {
+  c.segments = 2;
+  c.k[1] = c.v[1] = recent;
+  return c;
 }
 }  // namespace instance
 
@@ -37,6 +49,12 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::prefill_64(KvKind::kNvfp4),
     instance::prefill_64(KvKind::kFp8),
     instance::prefill_64(KvKind::kBf16),
+    instance::with_recent(instance::prefill(KvKind::kMxfp4, 128, 128), KvKind::kBf16),
+    instance::with_recent(instance::prefill(KvKind::kNvfp4, 128, 128), KvKind::kBf16),
+    instance::with_recent(instance::prefill(KvKind::kMxfp4, 128, 64), KvKind::kBf16),
+    instance::with_recent(instance::prefill(KvKind::kNvfp4, 128, 64), KvKind::kBf16),
+    instance::prefill_tokens(KvKind::kMxfp4, KvKind::kMxfp4Tokens),
+    instance::prefill_tokens(KvKind::kNvfp4, KvKind::kNvfp4Tokens),
 };
 /// Of a block.
 [[nodiscard]] constexpr int threads_of(const core::SimtConfig& c) { return 32 * (c.warps + c.producers); }

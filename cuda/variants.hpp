@@ -4,6 +4,8 @@
 // (prefill on sm_90a), in this order. Plain C++.
 #pragma once
 
+#include <limits>
+
 #include "cuda/instances.hpp"
 #include "cuda/instances_sm120.hpp"
 #include "cuda/instances_sm90.hpp"
@@ -62,6 +64,11 @@ struct Launch {
   return {warps, layout};
 }
 
+/// Whether a device has room for a block of it.
+[[nodiscard]] inline bool fits(int variant, const AttentionConfig& config, int shared_bytes) {
+  return launch_of(variant, config, shared_bytes).layout.bytes <= shared_bytes;
+}
+
 /// Of a block.
 [[nodiscard]] inline int threads_of(int variant, const Launch& launch) {
   return 32 * (launch.workers * launch.warps + shape_of(variant).producers);
@@ -70,41 +77,47 @@ struct Launch {
 /// SM120 and SM121: the family whose matrix cores take FP4 with its scales through mma.sync.
 [[nodiscard]] constexpr bool has_native_kernels(int compute_capability) { return compute_capability / 10 == 12; }
 
-/// The native variant for a configuration, -1 if there is none.
-[[nodiscard]] inline int select_native(const AttentionConfig& c) {
-  const int i = simt::select_among(c, sm120::kNumInstances, [](int n) { return &sm120::kInstances[n]; });
+/// What a block may have of shared memory, at most, on compute capability 9.0.
+inline constexpr int kSm90SharedBytes = 227 * 1024;
+
+/// The native variant for a configuration, -1 if there is none that fits.
+[[nodiscard]] inline int select_native(const AttentionConfig& c, int shared_bytes = kSm90SharedBytes) {
+  const int i = simt::select_among(c, sm120::kNumInstances, [](int n) { return &sm120::kInstances[n]; },
+                                   [&](int n) { return fits(kFirstNative + n, c, shared_bytes); });
   return i < 0 ? -1 : kFirstNative + i;
 }
 
-/// What a block may have of shared memory on compute capability 9.0.
-inline constexpr int kSm90SharedBytes = 227 * 1024;
-
-/// The decoding variant for a configuration, -1 if there is none. On compute capability 9.0 prefill on wgmma stands beside the
-/// kernels that run everywhere: the first with the cheapest passes that fits into shared memory, where a query of two terms takes
-/// its part.
-[[nodiscard]] inline int select_decoding(const AttentionConfig& c, int compute_capability) {
-  const int decoding = simt::select_instance(c);
+/// The decoding variant for a configuration, -1 if there is none; one that does not fit if none does. On compute capability 9.0 prefill
+/// on wgmma stands beside the kernels that run everywhere: the first with the cheapest passes that fits into shared memory, where a
+/// query of two terms takes its part.
+[[nodiscard]] inline int select_decoding(const AttentionConfig& c, int compute_capability, int shared_bytes) {
+  int decoding = simt::select_among(c, simt::kNumInstances, [](int i) { return &simt::kInstances[i]; },
+                                    [&](int i) { return fits(i, c, shared_bytes); });
+  if (decoding < 0) decoding = simt::select_instance(c);
   if (compute_capability != 90 || decoding < 0) return decoding;
   int best = decoding;
   for (int i = 0; i < sm90::kNumInstances; ++i) {
     const core::SimtConfig& shape = sm90::kInstances[i];
     if (!simt::serves(shape, c)) continue;
     const std::int64_t cost = simt::pass_cost(shape, c) - simt::pass_cost(shape_of(best), c);
-    if ((best == decoding ? cost <= 0 : cost < 0) && shared_layout_of(kFirstSm90 + i, c, shape.warps).bytes <= kSm90SharedBytes) {
-      best = kFirstSm90 + i;
-    }
+    if ((best == decoding ? cost <= 0 : cost < 0) && fits(kFirstSm90 + i, c, shared_bytes)) best = kFirstSm90 + i;
   }
   return best;
 }
 
 /// The variant for a configuration; -1 if none serves it by the path that it asks for. Left to choose, native kernels are taken
-/// where there is one, unless a decoding kernel with more query rows walks the keys fewer times.
-[[nodiscard]] inline int select_variant(const AttentionConfig& c, int compute_capability) {
-  const int native = has_native_kernels(compute_capability) && c.matrix_path != MatrixPath::kDecode ? select_native(c) : -1;
-  if (c.matrix_path == MatrixPath::kNative) return native;
-  const int decoding = select_decoding(c, compute_capability);
+/// where there is one, unless it is for few query rows and a decoding kernel with more walks the keys fewer times. Of kernels for many rows
+/// the products rule and not the keys.
+/// @param shared_bytes  that a block may ask for
+[[nodiscard]] inline int select_variant(const AttentionConfig& c, int compute_capability, int shared_bytes = kSm90SharedBytes) {
+  const bool may_be_native = has_native_kernels(compute_capability) && c.matrix_path != MatrixPath::kDecode;
+  const int native = may_be_native ? select_native(c, shared_bytes) : -1;
+  // One that does not fit, if none does: planning says so.
+  if (c.matrix_path == MatrixPath::kNative) return native < 0 && may_be_native ? select_native(c, std::numeric_limits<int>::max()) : native;
+  const int decoding = select_decoding(c, compute_capability, shared_bytes);
   if (native < 0 || decoding < 0) return native < 0 ? decoding : native;
-  return simt::passes(shape_of(native), c) <= simt::passes(shape_of(decoding), c) ? native : decoding;
+  const bool many_rows = core::divides_rows(shape_of(native));
+  return many_rows || simt::passes(shape_of(native), c) <= simt::passes(shape_of(decoding), c) ? native : decoding;
 }
 
 }  // namespace fp4pa::cuda

@@ -4,6 +4,9 @@
 // its lane, and each fragment of keys or values that ldmatrix brings is multiplied twice. The operand types are those of the
 // decoded tiles: bf16 next to E8M0 scales and bf16 caches, f16 otherwise; queries and P as in key_product.hpp and
 // value_product.hpp.
+//
+// With formats and head_dim decided at run time every kind is brought to tiles of one pitch, those of 16 bits too, and values when
+// they are needed: keys' kinds times values' would be as many pieces of code.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +23,22 @@ namespace fp4pa::sm80 {
 inline constexpr int kPrefillProbabilityLog2 = 12;
 inline constexpr float kPrefillHeadroomLog2 = 3.0f;
 
+/// Of an instance whose outputs come from one format: their only unit, see core/simt/shim.hpp. P is raised where its operand is f16,
+/// and NVFP4 decoded to f16 is short of powers of two.
+template <core::SimtConfig kConfig, bool = kConfig.segments == 1 && !core::is_any(kConfig.v[0])>
+struct PrefillUnit {};
+[[nodiscard]] FP4PA_FN constexpr int probability_raise(KvKind value) { return decodes_to_bf16(value) ? 0 : kPrefillProbabilityLog2; }
+[[nodiscard]] FP4PA_FN constexpr int prefill_unit_log2(KvKind value) {
+  const bool nvfp4 = value == KvKind::kNvfp4 || value == KvKind::kNvfp4Tokens;
+  return -probability_raise(value) - (nvfp4 ? kDecodedNvfp4Log2 : 0);
+}
+template <core::SimtConfig kConfig>
+struct PrefillUnit<kConfig, true> {
+  static constexpr int kOnlyUnitLog2 = prefill_unit_log2(kConfig.v[0]);
+};
+
 template <core::SimtConfig kShape, class Executor>
-struct PrefillShim {
+struct PrefillShim : PrefillUnit<kShape> {
   static constexpr core::SimtConfig kConfig = kShape;
   using Exec = Executor;
   using Lane = typename Exec::Lane;
@@ -31,7 +48,9 @@ struct PrefillShim {
   using ScoreAtom = core::ScoreAtom<MmaM16N8K16<core::BF16>, core::Operand::kA>;
   using OutputAtom = core::OutputAtom<MmaM16N8K16<core::BF16>, core::Operand::kA>;
 
-  static_assert(core::divides_rows(kConfig) && kConfig.exact_head_dim && kConfig.segments == 1);
+  static_assert(core::divides_rows(kConfig));
+  static constexpr bool kIsAny = core::is_any(kConfig.k[0]);
+  static_assert(kConfig.exact_head_dim != kIsAny && core::is_any(kConfig.v[0]) == kIsAny);
   static constexpr int kHeadDim = kConfig.head_dim;
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kTileKeys = kConfig.tile_keys;
@@ -55,23 +74,23 @@ struct PrefillShim {
     return form;
   }
 
-  /// An instance has one format of V, and so one order.
-  FP4PA_FN static int dim_order(KvKind) { return 1; }
-  FP4PA_FN static int output_dim(int, int m, int lane, int v) {
-    constexpr KvKind kKind = kConfig.v[0];
-    return 8 * m + decoded_dim(kKind, 2 * (lane % 4) + v % 2);
+  FP4PA_FN static constexpr int dim_order(KvKind kind) { return core::is_fp4(kind) ? 2 : 1; }
+  FP4PA_FN static int output_dim(int order, int m, int lane, int v) {
+    constexpr bool kFixed = kConfig.segments == 1 && !kIsAny;
+    const int x = 2 * (lane % 4) + v % 2;
+    return 8 * m + ((kFixed ? dim_order(kConfig.v[0]) : order) == 2 ? decoded_dim(KvKind::kMxfp4, x) : x);
   }
 
   // The query in shared memory: [term][row tile][step of 16 dims][lane][register of A].
-  FP4PA_FN static std::uint32_t query_address(std::uint32_t query, int tile, int step, int lane) {
-    return query + static_cast<std::uint32_t>(((tile * kSteps + step) * Exec::kLanes + lane) * 16);
+  FP4PA_FN static std::uint32_t query_address(std::uint32_t query, int tile, int step, int lane, int head_dim = kHeadDim) {
+    return query + static_cast<std::uint32_t>(((tile * (head_dim / 16) + step) * Exec::kLanes + lane) * 16);
   }
-  static constexpr int kTermBytes = kRowTiles * kSteps * Exec::kLanes * 16;
+  FP4PA_FN static constexpr int term_bytes(int head_dim = kHeadDim) { return kRowTiles * head_dim * Exec::kLanes; }
 
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
                                        int head_dim, float multiplier, int terms) {
     each_pair_of_row(exec, kind, scratch, head_dim, multiplier, [&](Lane lane, int dim, float low, float high) {
-      store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
+      store_query_pair(exec, lane, kind, query, row, dim, low, high, terms, kIsAny ? head_dim : kHeadDim);
     });
   }
   static constexpr bool kStoresQuads = true;
@@ -82,69 +101,88 @@ struct PrefillShim {
     });
   }
   FP4PA_FN static void store_query_pair(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int dim, float low,
-                                        float high, int terms) {
+                                        float high, int terms, int head_dim = kHeadDim) {
     const int p = pair_distance(kind) == 4 ? dim % 4 : dim % 8 / 2;  // register pair of a chunk of 8 dims
     const int in_register = row % 16 / 8 + 2 * (dim / 8 % 2);
-    const std::uint32_t at = query_address(query, row / 16, dim / 16, row % 8 * 4 + p) + 4 * in_register;
-    store_pair(exec, lane, decodes_to_bf16(kind), low, high, terms, [&](int term) { return at + term * kTermBytes; });
+    const std::uint32_t at = query_address(query, row / 16, dim / 16, row % 8 * 4 + p, head_dim) + 4 * in_register;
+    store_pair(exec, lane, decodes_to_bf16(kind), low, high, terms, [&](int term) { return at + term * term_bytes(head_dim); });
   }
   FP4PA_FN static void load_query_registers(Exec&, std::uint32_t, int, PerLane<QueryRegisters>&) {}
 
   template <KvKind kKind, class Stream, class Scores>
   FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query, const PerLane<QueryRegisters>&,
                                  int terms, Scores& scores) {
-    // Values as well, so that one barrier serves both; the last tile's are read by nobody after the stream's wait.
-    const core::TileLayout layout = stream.layout();
-    if constexpr (needs_decoding(kKind)) {
-      decode<kKind>(exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch},
-                    key_operands(stream));
-    }
-    if constexpr (needs_decoding(kValueKind)) {
-      decode<kValueKind>(exec, stream.tile_offset() + layout.v_codes,
-                         {stream.tile_offset() + layout.v_scales, layout.v_scale_pitch}, value_operands(stream));
-    }
-    if constexpr (needs_decoding(kKind) || needs_decoding(kValueKind)) exec.block_barrier();
+    // The last tile's are read by nobody after the stream's wait.
+    constexpr KvKind kValue = kConfig.v[Stream::kSegment];
+    constexpr bool kValuesToo = !kIsAny && needs_decoding(kValue);  // so that one barrier serves both
+    if constexpr (is_decoded(kKind)) decode_keys<kKind>(exec, stream);
+    if constexpr (kValuesToo) decode_values<kValue>(exec, stream);
+    if constexpr (is_decoded(kKind) || kValuesToo) exec.block_barrier();
     const std::uint32_t keys = key_operands(stream);
+    const int head_dim = kIsAny ? stream.head_dim() : kHeadDim;
     exec.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < kTileKeys / 8 * kRowTiles * 4; ++i) scores[lane][i / (kRowTiles * 4)][i / 4 % kRowTiles][i % 4] = 0.0f;
     });
     FP4PA_NO_UNROLL
     for (int term = 0; term < terms; ++term) {
-      multiply_keys<Element<kKind>>(exec, keys, query + static_cast<std::uint32_t>(term * kTermBytes), scores);
+      multiply_keys<Element<kKind>>(exec, keys, query + static_cast<std::uint32_t>(term * term_bytes(head_dim)), scores, head_dim);
     }
   }
 
   template <KvKind kKind, class Backend, class Stream, class Scores>
-  FP4PA_FN static void probability_value(Exec& exec, const Backend&, const Stream& stream, const Scores& p,
+  FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, const Stream& stream, const Scores& p,
                                          typename Backend::Output& output) {
-    const std::uint32_t values = value_operands(stream);
-    output.order = dim_order(kKind);
-    multiply_values<Element<kKind>, kRaise>(exec, values, p, output.value);
+    if constexpr (kIsAny) {
+      decode_values<kKind>(exec, stream);
+      exec.block_barrier();
+    }
+    if constexpr (core::kHasOnlyUnit<PrefillShim>) {
+      output.order = dim_order(kKind);
+    } else {
+      backend.set_unit(output, stream.v_global(), prefill_unit_log2(kKind));
+      backend.adopt_order(output, dim_order(kKind));
+    }
+    multiply_values<Element<kKind>, probability_raise(kKind)>(exec, value_operands(stream), p, output.value,
+                                                              kIsAny ? stream.head_dim() : kHeadDim);
   }
-
-  /// P is raised where its operand is f16, and NVFP4 decoded to f16 is short of powers of two.
-  static constexpr int kRaise = decodes_to_bf16(kConfig.v[0]) ? 0 : kPrefillProbabilityLog2;
-  static constexpr int kOnlyUnitLog2 = -kRaise - (kConfig.v[0] == KvKind::kNvfp4 ? kDecodedNvfp4Log2 : 0);
 
  protected:
   static constexpr KvKind kValueKind = kConfig.v[0];
+  FP4PA_FN static constexpr bool is_decoded(KvKind kind) { return kIsAny || needs_decoding(kind); }
 
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static void decode_keys(Exec& exec, const Stream& stream) {
+    const core::TileLayout layout = stream.layout();
+    decode<kKind>(exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch},
+                  key_operands(stream), {core::code_bytes(kKind, stream.head_dim()) / core::kChunkBytes, layout.k_chunks});
+  }
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static void decode_values(Exec& exec, const Stream& stream) {
+    const core::TileLayout layout = stream.layout();
+    decode<kKind>(exec, stream.tile_offset() + layout.v_codes, {stream.tile_offset() + layout.v_scales, layout.v_scale_pitch},
+                  value_operands(stream), {core::code_bytes(kKind, stream.head_dim()) / core::kChunkBytes, layout.v_chunks});
+  }
+  /// @param row  of a call; nothing if the instance fixes it
   template <KvKind kKind>
-  FP4PA_FN static void decode(Exec& exec, std::uint32_t from, StagedScales scales, std::uint32_t to) {
-    TileDecoder<kKind, Exec, kHeadDim, kTileKeys, kThreads>::run(exec, from, scales, to);
+  FP4PA_FN static void decode(Exec& exec, std::uint32_t from, StagedScales scales, std::uint32_t to, RowOfCodes row = {}) {
+    using Decoder = TileDecoder<kKind, Exec, kHeadDim, kTileKeys, kThreads>;
+    if constexpr (kIsAny) {
+      Decoder::run(exec, from, row, scales, to);
+    } else {
+      Decoder::run(exec, from, scales, to);
+    }
   }
   /// Where a tile's operands lie: decoded behind the stages, keys first, or as staged.
   template <class Stream>
   FP4PA_FN static std::uint32_t key_operands(const Stream& stream) {
-    constexpr KvKind kKind = kConfig.k[0];
-    return needs_decoding(kKind) ? stream.behind_stages() : stream.tile_offset();
+    return is_decoded(kConfig.k[Stream::kSegment]) ? stream.behind_stages() : stream.tile_offset();
   }
   template <class Stream>
   FP4PA_FN static std::uint32_t value_operands(const Stream& stream) {
-    constexpr int kKeyBytes = decoded_bytes(kConfig.k[0], kHeadDim, kTileKeys);
-    constexpr KvKind kKind = kValueKind;
-    return needs_decoding(kKind) ? stream.behind_stages() + kKeyBytes : stream.tile_offset() + stream.layout().v_codes;
+    constexpr int kKeyBytes = decoded_bytes(kConfig.k[Stream::kSegment], kHeadDim, kTileKeys);
+    return is_decoded(kConfig.v[Stream::kSegment]) ? stream.behind_stages() + kKeyBytes
+                                                   : stream.tile_offset() + stream.layout().v_codes;
   }
 
   static constexpr int kRowChunks = core::power_of_two_at_least(kHeadDim / 8);  // pitch of a row of operands
@@ -160,16 +198,17 @@ struct PrefillShim {
   }
 
   template <class Operand, class Scores>
-  FP4PA_FN static void multiply_keys(Exec& exec, std::uint32_t keys, std::uint32_t query, Scores& scores) {
+  FP4PA_FN static void multiply_keys(Exec& exec, std::uint32_t keys, std::uint32_t query, Scores& scores, int head_dim) {
     PerLane<int> id;
     exec.each_lane([&](Lane lane) { id[lane] = recomputed(lane.id); });
     FP4PA_UNROLL
     for (int step = 0; step < kSteps; ++step) {
+      if (16 * step >= head_dim) break;
       PerLane<std::uint32_t[kRowTiles][4]> q;
       exec.each_lane([&](Lane lane) {
         FP4PA_UNROLL
         for (int tile = 0; tile < kRowTiles; ++tile) {
-          exec.load_shared_16(lane, query_address(query, tile, step, id[lane]), q[lane][tile]);
+          exec.load_shared_16(lane, query_address(query, tile, step, id[lane], head_dim), q[lane][tile]);
         }
       });
       FP4PA_UNROLL
@@ -195,7 +234,7 @@ struct PrefillShim {
   }
 
   template <class Operand, int kRaise, class Scores, class Values>
-  FP4PA_FN static void multiply_values(Exec& exec, std::uint32_t values, const Scores& p, Values& output) {
+  FP4PA_FN static void multiply_values(Exec& exec, std::uint32_t values, const Scores& p, Values& output, int head_dim = kHeadDim) {
     PerLane<int> id;
     exec.each_lane([&](Lane lane) { id[lane] = recomputed(lane.id); });
     FP4PA_UNROLL
@@ -214,6 +253,7 @@ struct PrefillShim {
       });
       FP4PA_UNROLL
       for (int pair = 0; pair < kHeadDim / 16; ++pair) {
+        if (16 * pair >= head_dim) break;
         // Transposed matrices: tokens 0-7 and 8-15 of the step, for the lower and then the upper 8 dims of the pair.
         PerLane<std::uint32_t[4]> words;
         exec.template load_matrix<true>(

@@ -9,7 +9,26 @@
 
 namespace fp4pa::sm80 {
 
+[[nodiscard]] FP4PA_FN constexpr std::uint32_t low_halves(std::uint32_t a, std::uint32_t b) { return (a & 0xffffu) | b << 16; }
+[[nodiscard]] FP4PA_FN constexpr std::uint32_t high_halves(std::uint32_t a, std::uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
+
 [[nodiscard]] FP4PA_FN constexpr int pair_distance(core::KvKind kind) { return core::is_fp4(kind) ? 4 : 1; }
+
+/// Eight dims of 16 bits, brought from their natural order to the other, or back.
+FP4PA_FN constexpr void pair_dims(std::uint32_t (&word)[4]) {
+  const std::uint32_t x[4] = {word[0], word[1], word[2], word[3]};
+  word[0] = low_halves(x[0], x[2]);
+  word[1] = high_halves(x[0], x[2]);
+  word[2] = low_halves(x[1], x[3]);
+  word[3] = high_halves(x[1], x[3]);
+}
+FP4PA_FN constexpr void unpair_dims(std::uint32_t (&word)[4]) {
+  const std::uint32_t x[4] = {word[0], word[1], word[2], word[3]};
+  word[0] = low_halves(x[0], x[1]);
+  word[1] = low_halves(x[2], x[3]);
+  word[2] = high_halves(x[0], x[1]);
+  word[3] = high_halves(x[2], x[3]);
+}
 
 /// First dim of pair i of a row.
 [[nodiscard]] FP4PA_FN constexpr int pair_first_dim(core::KvKind kind, int i) {

@@ -35,6 +35,11 @@ inline constexpr int kDecodedNvfp4Log2 = kE2m1F16Log2;
          kind == KvKind::kMxfp8;
 }
 
+/// Whether keys of any segment of an instance that decodes tiles become bf16.
+[[nodiscard]] FP4PA_FN constexpr bool any_decodes_to_bf16(const core::SimtConfig& c) {
+  return decodes_to_bf16(c.k[0]) || (c.segments == 2 && decodes_to_bf16(c.k[1]));
+}
+
 [[nodiscard]] FP4PA_FN constexpr int decoded_bytes(KvKind kind, int head_dim, int tile_keys) {
   return needs_decoding(kind) ? tile_keys * head_dim * 2 : 0;
 }
@@ -79,7 +84,7 @@ struct DecodedRows {
 };
 
 /// 16 bytes of a row, `codes`, to chunks of operands.
-/// @param scale  word number -> its scale, twice, in the type of the operands (kMxfp4Tokens: word number and pair, of elements p
+/// @param scale  word number -> its scale, twice, in the type of the operands (along tokens: word number and pair, of elements p
 ///               and p + 4 of eight)
 template <KvKind kKind, class Scale, int kOut>
 FP4PA_FN void decode_chunk(const std::uint32_t (&codes)[4], Scale&& scale, Chunk (&out)[kOut]) {
@@ -112,6 +117,13 @@ FP4PA_FN void decode_chunk(const std::uint32_t (&codes)[4], Scale&& scale, Chunk
       FP4PA_UNROLL
       for (int p = 0; p < 4; ++p) out[w].word[p] = multiply_f16(out[w].word[p], factor);
     }
+  } else if constexpr (kKind == KvKind::kNvfp4Tokens) {
+    FP4PA_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      e2m1_to_f16(codes[w], out[w].word);
+      FP4PA_UNROLL
+      for (int p = 0; p < 4; ++p) out[w].word[p] = multiply_f16(out[w].word[p], scale(w, p));
+    }
   } else {
     static_assert(decodes_to_bf16(kKind));
     FP4PA_UNROLL
@@ -131,16 +143,27 @@ FP4PA_FN void decode_chunk(const std::uint32_t (&codes)[4], Scale&& scale, Chunk
   }
 }
 
+/// Byte `index` of two words as E4M3 scales in f16, signs ignored.
+[[nodiscard]] FP4PA_FN std::uint32_t e4m3_pair_to_f16(std::uint32_t low, std::uint32_t high, int index) {
+  return e4m3_to_f16(((low >> (8 * index)) & 0x7fu) | ((high >> (8 * index)) & 0x7fu) << 8);
+}
 /// An E8M0 byte as a pair of bf16, for scale_bf16.
 [[nodiscard]] FP4PA_FN std::uint32_t e8m0_pair(std::uint32_t byte) { return byte << 7 | byte << 23; }
 
-/// @tparam kKind  a fixed kind with fixed head_dim; 16-bit elements are only moved
+/// Of rows of codes, 16 bytes each.
+struct RowOfCodes {
+  int chunks;
+  int pitch;
+};
+
+/// @tparam kKind  16-bit elements are only moved
+/// @tparam kHeadDim  of the decoded rows; a call's may be less
 /// @tparam Target  where rows lie in a decoded tile, and chunks in a row
 template <KvKind kKind, class E, int kHeadDim, int kTileKeys, int kThreads, class Target = DecodedRows<kHeadDim>>
 struct TileDecoder {
   using Lane = typename E::Lane;
-  static constexpr int kChunks = core::code_bytes(kKind, kHeadDim) / core::kChunkBytes;  // of a row, 16 bytes of codes each
-  static constexpr int kPitch = core::power_of_two_at_least(kChunks);
+  static constexpr int kChunks = core::code_bytes(kKind, kHeadDim) / core::kChunkBytes;
+  static constexpr RowOfCodes kWholeRow{kChunks, core::power_of_two_at_least(kChunks)};
   static constexpr int kOut = kHeadDim * 2 / core::kChunkBytes;        // chunks of a decoded row
   static constexpr int kPerChunk = kOut / kChunks;                     // decoded chunks of a chunk of codes
 
@@ -158,30 +181,44 @@ struct TileDecoder {
         // Neighbouring lanes take neighbouring rows: the swizzle spreads rows over the banks, and not a row's decoded chunks.
         const int row = static_cast<int>(i % kTileKeys);
         const int chunk = static_cast<int>(i / kTileKeys);
-        std::uint32_t codes[4];
-        exec.load_shared_16(lane, chunk_offset(row_offset(from, row, kPitch), chunk), codes);
-        Chunk out[kPerChunk];
-        decode(exec, lane, codes, scales, row, chunk, out);
-        const std::uint32_t target = Target::row_address(to, row);
-        FP4PA_UNROLL
-        for (int c = 0; c < kPerChunk; ++c) {
-          exec.template store_shared<Chunk>(lane, Target::chunk_address(target, chunk * kPerChunk + c), out[c]);
-        }
+        decode_at(exec, lane, from, kWholeRow.pitch, scales, row, chunk, to);
+      }
+    });
+  }
+  /// The same of rows as long as a call has them.
+  FP4PA_FN static void run(E& exec, std::uint32_t from, RowOfCodes codes, StagedScales scales, std::uint32_t to) {
+    exec.each_lane([&](Lane lane) {
+      FP4PA_NO_UNROLL
+      for (int i = exec.warp() * E::kLanes + lane.id; i < kTileKeys * codes.chunks; i += kThreads) {
+        decode_at(exec, lane, from, codes.pitch, scales, i % kTileKeys, i / kTileKeys, to);
       }
     });
   }
 
  private:
+  FP4PA_FN static void decode_at(E& exec, Lane lane, std::uint32_t from, int pitch, StagedScales scales, int row, int chunk,
+                                 std::uint32_t to) {
+    std::uint32_t codes[4];
+    exec.load_shared_16(lane, chunk_offset(row_offset(from, row, pitch), chunk), codes);
+    Chunk out[kPerChunk];
+    decode(exec, lane, codes, scales, row, chunk, out);
+    const std::uint32_t target = Target::row_address(to, row);
+    FP4PA_UNROLL
+    for (int c = 0; c < kPerChunk; ++c) {
+      exec.template store_shared<Chunk>(lane, Target::chunk_address(target, chunk * kPerChunk + c), out[c]);
+    }
+  }
   FP4PA_FN static void decode(E& exec, Lane lane, const std::uint32_t (&codes)[4], StagedScales scales, int row, int chunk,
                               Chunk (&out)[kPerChunk]) {
     const auto byte = [&](int i) -> std::uint32_t {
       return exec.template load_shared<std::uint8_t>(lane, scales.offset + row * scales.pitch + i);
     };
-    if constexpr (kKind == KvKind::kMxfp4Tokens) {
+    if constexpr (core::along_tokens(kKind)) {
       decode_chunk<kKind>(codes, [&](int w, int p) {
         const std::uint32_t at = scales.offset + row / core::kScalePiece * scales.pitch + chunk * 32 + 8 * w;
-        return e8m0_to_bf16(exec.template load_shared<std::uint32_t>(lane, at),
-                            exec.template load_shared<std::uint32_t>(lane, at + 4), p);
+        const auto low = exec.template load_shared<std::uint32_t>(lane, at);
+        const auto high = exec.template load_shared<std::uint32_t>(lane, at + 4);
+        return kKind == KvKind::kMxfp4Tokens ? e8m0_to_bf16(low, high, p) : e4m3_pair_to_f16(low, high, p);
       }, out);
     } else if constexpr (kKind == KvKind::kNvfp4) {
       decode_chunk<kKind>(codes, [&](int w) { return e4m3_to_f16((byte(2 * chunk + w / 2) & 0x7fu) * 0x101u); }, out);

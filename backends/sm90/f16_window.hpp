@@ -18,7 +18,9 @@ namespace fp4pa::sm90 {
 using core::KvKind;
 
 /// Kinds whose scales have one.
-[[nodiscard]] FP4PA_FN constexpr bool has_window(KvKind kind) { return kind == KvKind::kMxfp4 || kind == KvKind::kMxfp8; }
+[[nodiscard]] FP4PA_FN constexpr bool has_window(KvKind kind) {
+  return kind == KvKind::kMxfp4 || kind == KvKind::kMxfp8 || kind == KvKind::kMxfp4Tokens;
+}
 
 template <KvKind kKind>
 struct F16Window {
@@ -57,7 +59,23 @@ struct F16Window {
 #endif
   }
   static_assert(kZeroField + kLowField >= 64);
+  /// Factors of elements p and p + 4 of eight, whose fields are byte p of two words.
+  [[nodiscard]] FP4PA_FN static std::uint32_t factors(std::uint32_t low, std::uint32_t high, int p) {
+    const std::uint32_t both = p < 2 ? (low & 0xffffu) | high << 16 : low >> 16 | (high & 0xffff0000u);
+    return (p % 2 == 0 ? both << 10 : both << 2) & 0x7c007c00u;
+  }
 
+  /// 16 bytes of codes of E2M1 to chunks of operands.
+  /// @param by  word number and pair -> their factors
+  template <int kOut, class Factors>
+  FP4PA_FN static void decode_pairs(const std::uint32_t (&codes)[4], Factors&& by, sm80::Chunk (&out)[kOut]) {
+    FP4PA_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      sm80::e2m1_to_f16(codes[w], out[w].word);
+      FP4PA_UNROLL
+      for (int p = 0; p < 4; ++p) out[w].word[p] = sm80::multiply_f16(out[w].word[p], by(w, p));
+    }
+  }
   /// 16 bytes of codes to chunks of operands.
   template <int kOut>
   FP4PA_FN static void decode(const std::uint32_t (&codes)[4], std::uint32_t by, sm80::Chunk (&out)[kOut]) {

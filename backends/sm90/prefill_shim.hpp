@@ -27,7 +27,10 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   template <class T>
   using PerLane = typename Exec::template PerLane<T>;
   using Base::kConfig, Base::kHeadDim, Base::kSteps, Base::kTileKeys;
-  using TileStream = DecodedStream<kConfig, Exec, Base::kTokenAlignment>;
+  template <std::int32_t S>
+  using TileStream = DecodedStream<kConfig, S, Exec, Base::kTokenAlignment>;
+  /// Loaders bring a recent tier's dims into the order of the tier before it, and the query's are in that of its keys.
+  static constexpr bool kOneOrder = true;
 
   static constexpr KvKind kValueKind = kConfig.v[0];
   /// P is raised where its operand is f16.
@@ -36,7 +39,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   template <KvKind kKind>
   FP4PA_FN static constexpr int operand_log2() {
     if constexpr (has_window(kKind)) return F16Window<kKind>::kUnitLog2;
-    return kKind == KvKind::kNvfp4 ? -sm80::kDecodedNvfp4Log2 : 0;
+    return kKind == KvKind::kNvfp4 || kKind == KvKind::kNvfp4Tokens ? -sm80::kDecodedNvfp4Log2 : 0;
   }
   static constexpr int kOnlyUnitLog2 = operand_log2<kValueKind>() - kProbabilityLog2;
 
@@ -46,21 +49,21 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     return form;
   }
   /// As many as planning allots room for: beside E8M0's kinds f16 queries have a second term, which is 0.
-  FP4PA_FN static int query_terms(const core::AttentionParams& p, KvKind kind) {
-    return core::query_terms(p.q.dtype, p.rotation, sm80::decodes_to_bf16(kind));
+  FP4PA_FN static int query_terms(const core::AttentionParams& p, KvKind) {
+    return core::query_terms(p.q.dtype, p.rotation, sm80::any_decodes_to_bf16(kConfig));
   }
 
   static_assert(kConfig.row_tiles == 1 && kConfig.warps % kGroupWarps == 0 && kConfig.producers % kGroupWarps == 0);
 
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
                                        int head_dim, float multiplier, int terms) {
-    sm80::each_pair_of_row(exec, kind, scratch, head_dim, multiplier, [&](Lane lane, int dim, float low, float high) {
+    sm80::each_pair_of_row(exec, kConfig.k[0], scratch, head_dim, multiplier, [&](Lane lane, int dim, float low, float high) {
       store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }
   FP4PA_FN static void store_query_quads(Exec& exec, KvKind kind, std::uint32_t query, int row, int base, int,
                                          const PerLane<float[4]>& quad, int terms) {
-    sm80::each_pair_of_quads<kConfig.head_dim>(exec, kind, base, quad, [&](Lane lane, int dim, float low, float high) {
+    sm80::each_pair_of_quads<kConfig.head_dim>(exec, kConfig.k[0], base, quad, [&](Lane lane, int dim, float low, float high) {
       store_query_pair(exec, lane, kind, query, row, dim, low, high, terms);
     });
   }
@@ -99,9 +102,14 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   template <KvKind kKind, class Backend, class Stream, class Scores>
   FP4PA_FN static void probability_value(Exec& exec, const Backend& backend, Stream& stream, const Scores& p,
                                          typename Backend::Output& output) {
-    output.order = Base::dim_order(kKind);
+    output.order = Base::dim_order(kValueKind);
     Weights weight;
-    if constexpr (!has_window(kKind)) {
+    if constexpr (Stream::kSegment == 1) {
+      leave_unit(backend, output);
+      weigh_unraised(exec, p, weight);
+      stream.wait();
+      multiply_values<Element<kKind>>(exec, again(stream.tile()), weight, output);
+    } else if constexpr (!has_window(kKind)) {
       weigh(exec, p, weight, operands_are_bf16(kKind) ? sm80::pack_bf16 : sm80::pack_f16);
       stream.wait();
       multiply_values<Element<kKind>>(exec, again(stream.tile()), weight, output);
@@ -109,9 +117,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
       stream.wait();
       if (stream.wide()) {
         leave_unit(backend, output);
-        // Unknown until here, so that no product of it is computed, and kept in registers, for tiles in f16.
-        const float unit = core::exp2_exact(sm80::recomputed(-kProbabilityLog2));
-        weigh(exec, p, weight, [unit](float a, float b) { return sm80::pack_bf16(a * unit, b * unit); });
+        weigh_unraised(exec, p, weight);
         multiply_values<core::BF16>(exec, again(stream.tile()), weight, output);
       } else {
         weigh(exec, p, weight, sm80::pack_f16);
@@ -153,6 +159,13 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
         weight[lane][i / 4][i % 4] = pack(pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
       }
     });
+  }
+  /// The same in bf16, from probabilities that are raised for f16.
+  template <class Scores>
+  FP4PA_FN static void weigh_unraised(Exec& exec, const Scores& p, Weights& weight) {
+    // Unknown until here, so that no product of it is computed, and kept in registers, for tiles in f16.
+    const float unit = core::exp2_exact(sm80::recomputed(-kProbabilityLog2));
+    weigh(exec, p, weight, [unit](float a, float b) { return sm80::pack_bf16(a * unit, b * unit); });
   }
   template <class Operand, class Output>
   FP4PA_FN static void multiply_values(Exec& exec, std::uint32_t values, Weights& weight, Output& output) {
@@ -203,18 +216,24 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     }
   }
   /// The output's unit becomes 1, since what bf16 adds may leave the range of any other, and stays so: an item's values come
-  /// in bf16 from then on.
+  /// in bf16 from then on. Of E8M0's kinds the multiplier is 1.
   template <class Backend>
   FP4PA_FN static void leave_unit(const Backend& backend, typename Backend::Output& output) {
     if (output.unit_log2 != 0) return;
+    static_assert(kOnlyUnitLog2 != 0);
     const float unit = core::exp2_exact(kOnlyUnitLog2);
-    backend.each_output(output, [unit](float& value, Lane, int, int, int) { value *= unit; });
+    if constexpr (kConfig.segments == 1) {
+      backend.each_output(output, [unit](float& value, Lane, int, int, int) { value *= unit; });
+    } else {  // one after the other: their product may leave the range of a float
+      const float global = backend.value_global();
+      backend.each_output(output, [=](float& value, Lane, int, int, int) { value = value * unit * global; });
+    }
     output.unit_log2 = -kOnlyUnitLog2;
   }
 
   FP4PA_FN static void store_query_pair(Exec& exec, Lane lane, KvKind kind, std::uint32_t query, int row, int dim, float low,
                                         float high, int terms) {
-    const int p = sm80::pair_distance(kind) == 4 ? dim % 4 : dim % 8 / 2;  // pair of a chunk of 8 dims
+    const int p = sm80::pair_distance(kConfig.k[0]) == 4 ? dim % 4 : dim % 8 / 2;  // pair of a chunk of 8 dims
     const auto at = [&](int term) {
       return Query::chunk_address(query, terms, term, row, dim / 8) + 4 * static_cast<std::uint32_t>(p);
     };

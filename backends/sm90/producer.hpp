@@ -9,22 +9,39 @@
 
 namespace fp4pa::sm90 {
 
-/// Keys (side 0) or values (1) of a call.
-[[nodiscard]] FP4PA_FN const core::TensorView& tensor_of(const core::AttentionParams& p, int side) {
-  return side == 0 ? p.segments[0].k : p.segments[0].v;
+/// Keys (side 0) or values (1) of a segment.
+[[nodiscard]] FP4PA_FN const core::TensorView& tensor_of(const core::Segment& segment, int side) {
+  return side == 0 ? segment.k : segment.v;
 }
 
-/// Decodes the keys or the values of an item.
+/// has_plain_places of all segments of a side.
+template <core::SimtConfig kConfig, int kSide>
+[[nodiscard]] FP4PA_FN bool all_have_plain_places(const core::AttentionParams& p) {
+  constexpr const KvKind(&kKinds)[2] = kSide == 0 ? kConfig.k : kConfig.v;
+  const auto plain = [&]<KvKind kKind>(const core::Segment& s) {
+    return has_plain_places<kKind>(s, tensor_of(s, kSide), kConfig.head_dim);
+  };
+  return plain.template operator()<kKinds[0]>(p.segments[0]) &&
+         (kConfig.segments == 1 || plain.template operator()<kKinds[1]>(p.segments[1]));
+}
+
+/// Where tiles begin beside scales along tokens, see core::TileWalk::make; in pages of whole pieces.
+[[nodiscard]] FP4PA_FN core::KeyRange from_whole_piece(core::KeyRange keys) {
+  return {keys.begin / core::kScalePiece * core::kScalePiece, keys.end};
+}
+
+/// Decodes those keys or values of an item that lie in segment S.
 /// @tparam kConfig  of the kernel
 /// @tparam kSide    0: keys, 1: values
-/// @tparam kPlain   has_plain_places
-template <core::SimtConfig kConfig, int kSide, bool kPlain, class E>
-FP4PA_FN void produce(E& exec, const core::AttentionParams& p, const PublishedItem& published, const Ring<kConfig>& ring) {
-  static_assert(kConfig.segments == 1);
-  constexpr KvKind kKind = kSide == 0 ? kConfig.k[0] : kConfig.v[0];
+/// @tparam kPlain   all_have_plain_places
+template <core::SimtConfig kConfig, int kSide, std::int32_t S, bool kPlain, class E>
+FP4PA_FN void produce_segment(E& exec, const core::Segment& segment, const core::WorkItem& item, core::KeyRange keys,
+                              const Ring<kConfig>& ring) {
+  constexpr KvKind kKind = kSide == 0 ? kConfig.k[S] : kConfig.v[S];
+  constexpr KvKind kOrder = kSide == 0 ? kConfig.k[0] : kConfig.v[0];
   using Tile = typename Ring<kConfig>::Tile;
-  using Loader = TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, producers_of_side(kConfig), Tile, kPlain>;
-  Loader loader(exec, p.segments[0], tensor_of(p, kSide), published.item, published.keys);
+  using Loader = TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, producers_of_side(kConfig), Tile, kPlain, kOrder, S == 1>;
+  Loader loader(exec, segment, tensor_of(segment, kSide), item, keys);
   while (exec.any([&](auto) { return !loader.done(); })) {
     exec.wait_together(ring.empty(exec.place), exec.place.parity() ^ 1);
     const bool wide = loader.decode(ring.tile(exec.place));
@@ -36,6 +53,23 @@ FP4PA_FN void produce(E& exec, const core::AttentionParams& p, const PublishedIt
     exec.async_fence();
     arrive_for_warp(exec, ring.full(exec.place));
     exec.place.steps += 2;
+  }
+}
+
+/// Decodes the keys or the values of an item.
+/// @tparam kPlain  all_have_plain_places
+template <core::SimtConfig kConfig, int kSide, bool kPlain, class E>
+FP4PA_FN void produce(E& exec, const core::AttentionParams& p, const PublishedItem& published, const Ring<kConfig>& ring) {
+  if constexpr (kConfig.segments == 1) {
+    const core::KeyRange keys = core::along_tokens(kConfig.v[0]) ? from_whole_piece(published.keys) : published.keys;
+    produce_segment<kConfig, kSide, 0, kPlain>(exec, p.segments[0], published.item, keys, ring);
+  } else {
+    // The second range is found anew when it is needed: its registers would be taken from the loop of the first.
+    const auto border = [&] { return core::first_segment_tokens(p, published.rows.kv_len); };
+    const core::KeyRange old = core::keys_of_segment<0>(published.keys, border());
+    if (!old.empty()) produce_segment<kConfig, kSide, 0, kPlain>(exec, p.segments[0], published.item, old, ring);
+    const core::KeyRange recent = core::keys_of_segment<1>(published.keys, border());
+    if (!recent.empty()) produce_segment<kConfig, kSide, 1, kPlain>(exec, p.segments[1], published.item, recent, ring);
   }
 }
 

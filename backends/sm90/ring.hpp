@@ -84,16 +84,16 @@ FP4PA_FN void arrive_for_warp(E& exec, std::uint32_t at) {
 }
 
 /// The stream of the consumers: the tiles that producers decode.
-template <core::SimtConfig kConfig, class E, int kTokenAlignment>
+template <core::SimtConfig kConfig, std::int32_t S, class E, int kTokenAlignment>
 class DecodedStream {
  public:
-  static constexpr std::int32_t kSegment = 0;
+  static constexpr std::int32_t kSegment = S;
 
   FP4PA_FN DecodedStream(E& exec, const core::Segment& segment, const core::WorkItem& item, core::KeyRange range, int,
                          std::uint32_t stages, std::uint32_t)
       : exec_(exec),
         ring_(stages),
-        walk_(core::TileWalk::make(range, kConfig.tile_keys, segment.page_size, core::along_tokens(kConfig.v[0]),
+        walk_(core::TileWalk::make(range, kConfig.tile_keys, segment.page_size, core::along_tokens(kConfig.v[S]),
                                    kTokenAlignment)),
         v_global_(segment.v.global(item.kv_head)) {}
 
@@ -116,8 +116,8 @@ class DecodedStream {
   }
   FP4PA_FN void release() { ++index_; }
 
-  [[nodiscard]] FP4PA_FN KvKind k_kind() const { return kConfig.k[0]; }
-  [[nodiscard]] FP4PA_FN KvKind v_kind() const { return kConfig.v[0]; }
+  [[nodiscard]] FP4PA_FN KvKind k_kind() const { return kConfig.k[S]; }
+  [[nodiscard]] FP4PA_FN KvKind v_kind() const { return kConfig.v[S]; }
   [[nodiscard]] FP4PA_FN float v_global() const { return v_global_; }
 
  private:

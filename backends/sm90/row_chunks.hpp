@@ -71,14 +71,7 @@ struct RowChunks {
       }
       if (!moves) convert(exec, q.dtype, form, sign, x, shift);
       exec.each_lane([&](Lane lane) {
-        auto& w = x[lane].word;
-        if constexpr (core::is_fp4(kKey)) {
-          const std::uint32_t natural[4] = {w[0], w[1], w[2], w[3]};
-          w[0] = low_halves(natural[0], natural[2]);
-          w[1] = high_halves(natural[0], natural[2]);
-          w[2] = low_halves(natural[1], natural[3]);
-          w[3] = high_halves(natural[1], natural[3]);
-        }
+        if constexpr (core::is_fp4(kKey)) sm80::pair_dims(x[lane].word);
         exec.template store_shared<Chunk>(lane, address(lane, query, c), x[lane]);
         if (chunk(lane) == 0) {
           exec.template store_shared<float>(lane, factors + 4 * static_cast<std::uint32_t>(row(lane, c)),
@@ -106,23 +99,13 @@ struct RowChunks {
       exec.each_lane([&](Lane lane) {
         if (at[lane] < 0) return;
         auto x = exec.template load_shared<Chunk>(lane, address(lane, query, c));
-        auto& w = x.word;
-        if constexpr (core::is_fp4(kValue)) {
-          const std::uint32_t decoded[4] = {w[0], w[1], w[2], w[3]};
-          w[0] = low_halves(decoded[0], decoded[1]);
-          w[1] = low_halves(decoded[2], decoded[3]);
-          w[2] = high_halves(decoded[0], decoded[1]);
-          w[3] = high_halves(decoded[2], decoded[3]);
-        }
+        if constexpr (core::is_fp4(kValue)) sm80::unpair_dims(x.word);
         *reinterpret_cast<Chunk*>(static_cast<std::uint16_t*>(o.data) + at[lane] + chunk(lane) * 8) = x;
       });
     });
   }
 
  private:
-  FP4PA_FN static std::uint32_t low_halves(std::uint32_t a, std::uint32_t b) { return (a & 0xffffu) | b << 16; }
-  FP4PA_FN static std::uint32_t high_halves(std::uint32_t a, std::uint32_t b) { return a >> 16 | (b & 0xffff0000u); }
-
   /// Row and chunk that a lane copies.
   [[nodiscard]] FP4PA_FN static int row(Lane lane, int c) { return c * kSideBySide + lane.id / kRowLanes; }
   [[nodiscard]] FP4PA_FN static int chunk(Lane lane) { return lane.id % kRowLanes; }

@@ -13,12 +13,14 @@
 //
 // Any page size, any strides, any alignment of scales; where places are plain (has_plain_places) they take two multiplications.
 // Rows past the end of the keys are zeros: their codes, or their scales where codes times 0 are 0. A tile whose scales f16 does
-// not take (f16_window.hpp) is read a second time.
+// not take (f16_window.hpp) is read a second time. Scales along tokens are asked for by the lane that copies, for its dims: a warp's
+// rows share a row of them.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
+#include "backends/sm80/query_pairs.hpp"
 #include "backends/sm80/tile_decode.hpp"
 #include "backends/sm90/f16_window.hpp"
 #include "core/attention/row_map.hpp"
@@ -34,7 +36,7 @@ inline constexpr int kLine = 128;  // bytes of a cache line
 template <KvKind kKind>
 [[nodiscard]] FP4PA_FN bool has_plain_places(const core::Segment& segment, const core::TensorView& view, int head_dim) {
   const auto size = static_cast<std::uint32_t>(segment.page_size);
-  const int scale_bytes = core::key_scale_bytes(kKind, head_dim);
+  const int scale_bytes = core::along_tokens(kKind) ? core::kChunkBytes : core::key_scale_bytes(kKind, head_dim);
   const auto strides = static_cast<std::uint64_t>(view.page_stride | view.token_stride | view.scale_page_stride |
                                                   view.scale_token_stride);
   const auto scales = static_cast<std::uint64_t>(view.scale_page_stride | view.scale_token_stride | view.scale_head_stride) |
@@ -45,7 +47,9 @@ template <KvKind kKind>
 /// @tparam kWarps  that share the tile, exec.warp() of which is one
 /// @tparam Tile    where rows lie in a decoded tile
 /// @tparam kPlain  has_plain_places
-template <KvKind kKind, class E, int kHeadDim, int kTileKeys, int kWarps, class Tile, bool kPlain>
+/// @tparam kOrder  the kind in whose order dims go into the tile: a recent tier's take that of the tier before it
+/// @tparam kRing   its pages may be a ring
+template <KvKind kKind, class E, int kHeadDim, int kTileKeys, int kWarps, class Tile, bool kPlain, KvKind kOrder = kKind, bool kRing = false>
 class TileLoader {
   using Lane = typename E::Lane;
   template <class T>
@@ -64,19 +68,25 @@ class TileLoader {
   static constexpr int kCopies = kRows / kSideBySide;
   // Few query rows: their warpgroup is done with a tile before memory answers, and has registers to spare.
   static constexpr bool kEarly = kWarps == 2;
-  static constexpr int kHeld = kCopies > (kEarly ? 8 : 4) ? kCopies / 2 : kCopies;      // that are under way
+  static constexpr int kHeld = kCopies > (kEarly ? 8 : 4) ? kCopies / (kCopies > 8 ? 4 : 2) : kCopies;  // that are under way
   // How lanes are told where the rows lie that they copy: pages of all at once, or each row's place when it is its turn, which
   // takes fewer registers.
   static constexpr bool kAtOnce = kHeld == kCopies && (kEarly || kCopies <= 2);
   // Of few query rows of 16 bits nothing is decoded and memory is the limit: what is asked for earlier comes earlier.
   static constexpr bool kAsksFirst = kOut == 1 && kEarly;
   static constexpr int kScaleBytes = core::key_scale_bytes(kKind, kHeadDim);
-  static constexpr int kWords = kScaleBytes == 0 ? 1 : (kScaleBytes + 3) / 4;
+  static constexpr bool kTokens = core::along_tokens(kKind);
+  static constexpr int kChunkDims = kHeadDim / kChunks;
+  static constexpr int kWords = kTokens ? kChunkDims / 4 : kScaleBytes == 0 ? 1 : (kScaleBytes + 3) / 4;
   using ScaleWords = PerLane<std::uint32_t[kWords]>;
-  static_assert(kRows <= E::kLanes && kRows % kSideBySide == 0 && !core::along_tokens(kKind));
-  static_assert(!has_window(kKind) || kWords == 1);
+  static_assert(kRows <= E::kLanes && kRows % kSideBySide == 0 && (!kTokens || kRows <= core::kScalePiece));
+  static_assert(!has_window(kKind) || kTokens || kWords == 1);
   // Rows that do not exist keep codes of earlier ones where no code is infinite or NaN: their scales are 0.
-  static constexpr bool kAnyCodes = core::is_fp4(kKind);
+  static constexpr bool kAnyCodes = core::is_fp4(kKind) && !kTokens;
+
+  // FP4 lies as it falls out of the decoding, p and p + 4 of eight side by side (decoded_dim).
+  static constexpr bool kPairs = core::is_fp4(kOrder) && !core::is_fp4(kKind);
+  static_assert(!kPairs || !sm80::needs_decoding(kKind));
 
   // Eight lanes, which store together, have chunks of one panel, of so many rows that the swizzle spreads them over all banks.
   static constexpr int kPanels = kHeadDim / kPanelDims;
@@ -85,6 +95,7 @@ class TileLoader {
 
  public:
   /// @param view         of `segment`, its keys or its values
+  /// @param range        begins where a row of scales along tokens may
   FP4PA_FN TileLoader(E& exec, const core::Segment& segment, const core::TensorView& view, const core::WorkItem& item,
                       const core::KeyRange& range)
       : exec_(exec),
@@ -124,14 +135,22 @@ class TileLoader {
       for (int w = 0; w < kWords; ++w) scales_[lane][w] = asked_scales_[lane][w];
     });
     if constexpr (has_window(kKind)) {
-      wide_ = exec_.block_any([&](Lane lane) { return wide_ | !F16Window<kKind>::holds(scales_[lane][0]); });
+      wide_ = exec_.block_any([&](Lane lane) {
+        bool holds = true;
+        FP4PA_UNROLL
+        for (int w = 0; w < kWords; ++w) holds = holds & F16Window<kKind>::holds(scales_[lane][w]);
+        return wide_ | !holds;
+      });
       if (wide_) {
         FP4PA_NO_UNROLL
         for (int c = 0; c < kCopies; ++c) store_wide(c, to);
         step_on<false>(to);
         return true;
       }
-      exec_.each_lane([&](Lane lane) { scales_[lane][0] = F16Window<kKind>::fields(scales_[lane][0]); });
+      exec_.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int w = 0; w < kWords; ++w) scales_[lane][w] = F16Window<kKind>::fields(scales_[lane][w]);
+      });
     } else {
       exec_.each_lane([&](Lane lane) {
         FP4PA_UNROLL
@@ -215,16 +234,23 @@ class TileLoader {
   /// Asks for the page id of a lane's key.
   FP4PA_FN void ask_page(int ahead) {
     exec_.each_lane([&](Lane lane) {
-      exec_.load_word_if(asked_page_[lane], pages_ + place_of(key_of(lane, ahead)).page, exists(lane, ahead));
+      std::int32_t page = place_of(key_of(lane, ahead)).page;
+      if constexpr (kRing) {
+        if (segment_.table.ring_pages != 0) page %= segment_.table.ring_pages;
+      }
+      exec_.load_word_if(asked_page_[lane], pages_ + page, exists(lane, ahead));
     });
   }
   /// Asks for the scales of the tile at hand, whose page ids have come, and for the next one's page ids.
   FP4PA_FN void ask() {
+    if constexpr (kTokens) ask_token_scales();
     exec_.each_lane([&](Lane lane) {
       const std::int32_t token = place_of(key_of(lane)).token;
       if constexpr (!kAtOnce) row_[lane] = exists(lane) ? reinterpret_cast<std::uintptr_t>(row_of(page_[lane], token)) : 0;
-      FP4PA_UNROLL
-      for (int w = 0; w < kWords; ++w) asked_scales_[lane][w] = 0;
+      if constexpr (!kTokens) {
+        FP4PA_UNROLL
+        for (int w = 0; w < kWords; ++w) asked_scales_[lane][w] = 0;
+      }
       if constexpr (kScaleBytes > 0) {
         if constexpr (kPlain) {
           exec_.template load_scales_if<kScaleBytes>(
@@ -239,6 +265,28 @@ class TileLoader {
       }
     });
     ask_page(kTileKeys);
+  }
+  /// Asks for the scales of a lane's chunk in the row of scales that the warp's rows share.
+  FP4PA_FN void ask_token_scales() {
+    const PerLane<Share> share = shares();
+    const PerLane<std::int32_t> page = exec_.shuffle(page_, [](Lane) { return 0; });
+    exec_.each_lane([&](Lane lane) {
+      const std::int32_t key = first_ + (own(lane) - lane.id);
+      FP4PA_UNROLL
+      for (int w = 0; w < kWords; ++w) asked_scales_[lane][w] = 0;
+      const std::uint8_t* const from = view_.scale_row(page[lane], place_of(key).token, head_) + share[lane].chunk * kChunkDims;
+      if constexpr (kPlain) {
+        FP4PA_UNROLL
+        for (int w = 0; w < kWords; w += 4) {
+          Chunk four{};
+          exec_.load_chunk_if(four.word, from + 4 * w, key < end_);
+          FP4PA_UNROLL
+          for (int i = 0; i < 4; ++i) asked_scales_[lane][w + i] = four.word[i];
+        }
+      } else if (key < end_) {
+        core::load_scale_words(exec_, from, kChunkDims, core::scales_are_words(view_, kChunkDims), asked_scales_[lane]);
+      }
+    });
   }
   /// By two multiplications of 32 bits.
   [[nodiscard]] FP4PA_FN static const std::uint8_t* plain_row(const std::uint8_t* base, std::int32_t page,
@@ -354,13 +402,24 @@ class TileLoader {
       const auto& scale = scales[lane][c];
       const int chunk = share[lane].chunk;
       Chunk out[kOut];
-      if constexpr (has_window(kKind)) {
+      if constexpr (kTokens) {
+        decode_by_tokens(lane, codes, out);
+      } else if constexpr (has_window(kKind)) {
         F16Window<kKind>::decode(codes, F16Window<kKind>::factor(scale[0], scale_of_chunk(chunk)), out);
       } else {
         sm80::decode_chunk<kKind>(codes, [&](int w) { return sm80::e4m3_to_f16(twice(scale, 2 * chunk + w / 2)); }, out);
       }
+      if constexpr (kPairs) sm80::pair_dims(out[0].word);
       store_chunks(lane, c, target, out);
     });
+  }
+  FP4PA_FN void decode_by_tokens(Lane lane, const std::uint32_t (&codes)[4], Chunk (&out)[kOut]) const {
+    const auto& s = scales_[lane];
+    if constexpr (has_window(kKind)) {
+      F16Window<kKind>::decode_pairs(codes, [&](int w, int p) { return F16Window<kKind>::factors(s[2 * w], s[2 * w + 1], p); }, out);
+    } else {
+      sm80::decode_chunk<kKind>(codes, [&](int w, int p) { return sm80::e4m3_pair_to_f16(s[2 * w], s[2 * w + 1], p); }, out);
+    }
   }
   /// The same to bf16, from the pages.
   FP4PA_FN void store_wide(int c, std::uint32_t to) {
@@ -369,7 +428,8 @@ class TileLoader {
     find_targets(share, to, target);
     PerLane<std::uint32_t> own;
     exec_.each_lane([&](Lane lane) { own[lane] = scales_[lane][0]; });
-    const PerLane<std::uint32_t> scales = hand(own, c, share);
+    PerLane<std::uint32_t> scales;
+    if constexpr (!kTokens) scales = hand(own, c, share);
     PerLane<std::int32_t> page;
     PerLane<std::uint64_t> row;
     if constexpr (kAtOnce) {
@@ -387,9 +447,14 @@ class TileLoader {
       }
       Chunk codes{};
       load_chunk(from + share[lane].chunk * core::kChunkBytes, key < end_, codes);
-      const std::uint32_t byte = (scales[lane] >> (8 * scale_of_chunk(share[lane].chunk))) & 0xffu;
       Chunk out[kOut];
-      sm80::decode_chunk<kKind>(codes.word, [&](int) { return sm80::e8m0_pair(byte); }, out);
+      if constexpr (kTokens) {
+        const auto& s = scales_[lane];
+        sm80::decode_chunk<kKind>(codes.word, [&](int w, int p) { return sm80::e8m0_to_bf16(s[2 * w], s[2 * w + 1], p); }, out);
+      } else {
+        const std::uint32_t byte = (scales[lane] >> (8 * scale_of_chunk(share[lane].chunk))) & 0xffu;
+        sm80::decode_chunk<kKind>(codes.word, [&](int) { return sm80::e8m0_pair(byte); }, out);
+      }
       store_chunks(lane, c, target, out);
     });
   }

@@ -128,6 +128,17 @@ FP4PA_FN void store_result(B& b, const AttentionParams& p, const RowMap& rows, R
   return {tile_begin > first_key ? tile_begin : first_key, tile_end < rows.kv_len ? tile_end : rows.kv_len};
 }
 
+/// Those of an item's keys that lie in segment S of two.
+/// @param border  first_segment_tokens
+template <std::int32_t S>
+[[nodiscard]] FP4PA_FN KeyRange keys_of_segment(KeyRange keys, std::int32_t border) {
+  if constexpr (S == 0) {
+    return {keys.begin, keys.end < border ? keys.end : border};
+  } else {
+    return {keys.begin > border ? keys.begin : border, keys.end};
+  }
+}
+
 /// One work item from its queries to its result.
 /// @param rows  RowMap(p, item), for whoever has it already
 template <TileBackend B>
@@ -139,8 +150,8 @@ FP4PA_FN void attend(B& b, const AttentionParams& p, const WorkItem& item, const
     attend_segment<0>(b, p, rows, item, keys, state);
   } else {
     const std::int32_t border = first_segment_tokens(p, rows.kv_len);
-    attend_segment<0>(b, p, rows, item, {keys.begin, keys.end < border ? keys.end : border}, state);
-    attend_segment<1>(b, p, rows, item, {keys.begin > border ? keys.begin : border, keys.end}, state);
+    attend_segment<0>(b, p, rows, item, keys_of_segment<0>(keys, border), state);
+    attend_segment<1>(b, p, rows, item, keys_of_segment<1>(keys, border), state);
   }
 
   b.finish_rows(state.max, state.sum, state.output);

@@ -38,16 +38,14 @@ FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum,
   // more than 1, and the output of values near f32's end infinite.
   constexpr float kHeadroom = headroom_log2<Shim>();
   constexpr int kUnit = -probability_log2<Shim>() - static_cast<int>(kHeadroom);
+  const bool left_only_unit = kSegments > 1 && output.unit_log2 != 0;
   each_row([](float& x) { x *= exp2_exact(kUnit); }, sum);
   if constexpr (kHeadroom > 0.0f) {
     each_row([](float& m) { m += kHeadroom; }, max);
     output.unit_log2 -= static_cast<int>(kHeadroom);
   }
   if constexpr (kHasOnlyUnit<Shim>) {
-    static_assert(kSegments == 1);
-    const auto kv_head =
-        static_cast<std::int32_t>(rows_.group_divisor.quotient(static_cast<std::uint32_t>(rows_.first_head)));
-    output.unit = kConfig.v[0] == KvKind::kBf16 ? 1.0f : p_.segments[0].v.global(kv_head);
+    output.unit = left_only_unit ? 1.0f : value_global();
     output.unit_log2 += Shim::kOnlyUnitLog2;
   }
   set_unit(output, 1.0f, 0);
@@ -192,7 +190,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_eight(DType dtype, void* data, std::i
   }
 }
 
-/// Brings the output into another order of dims, 32 dims of one query tile at a time through the warp's scratch.
+/// Brings the output into another order of dims, 32 dims of as many queries as have room through the warp's scratch.
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) const {
   const int old = output.order;
@@ -206,21 +204,28 @@ FP4PA_FN void SimtTileBackend<Shim>::adopt_order(Output& output, int order) cons
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::move_dims(Output& output, int old, int order) const {
   constexpr int kTiles = kDimBlock / Shim::OutputAtom::kDims;
-  static_assert(kDimBlock * Shim::OutputAtom::kQueries * 4 <= kScratchBytes);
+  constexpr int kAtOnce = kScratchBytes / (kDimBlock * 4) < Shim::OutputAtom::kQueries ? kScratchBytes / (kDimBlock * 4)
+                                                                                      : Shim::OutputAtom::kQueries;
+  constexpr int kPasses = Shim::OutputAtom::kQueries / kAtOnce;
+  static_assert(Shim::OutputAtom::kQueries % kAtOnce == 0);
+  const auto moves = [](Lane lane, int v, int pass) { return kPasses == 1 || OutputSlots::query(lane.id, v) / kAtOnce == pass; };
   const auto at = [&](Lane lane, int of, int m, int v) {
     const int dim = Shim::output_dim(of, m, lane.id, v);
-    return static_cast<std::uint32_t>(scratch_offset() + (OutputSlots::query(lane.id, v) * kDimBlock + dim) * 4);
+    return static_cast<std::uint32_t>(scratch_offset() + (OutputSlots::query(lane.id, v) % kAtOnce * kDimBlock + dim) * 4);
   };
   FP4PA_UNROLL
   for (int block = 0; block < kConfig.head_dim / kDimBlock; ++block) {
     FP4PA_UNROLL
-    for (int nt = 0; nt < kRowTiles; ++nt) {
+    for (int part = 0; part < kRowTiles * kPasses; ++part) {
+      const int nt = part / kPasses;
+      const int pass = part % kPasses;
       exec_.warp_barrier();
       exec_.each_lane([&](Lane lane) {
         FP4PA_UNROLL
         for (int m = 0; m < kTiles; ++m) {
           FP4PA_UNROLL
           for (int v = 0; v < kOutputValues; ++v) {
+            if (!moves(lane, v, pass)) continue;
             exec_.template store_shared<float>(lane, at(lane, old, m, v), output.value[lane][block * kTiles + m][nt][v]);
           }
         }
@@ -231,6 +236,7 @@ FP4PA_FN void SimtTileBackend<Shim>::move_dims(Output& output, int old, int orde
         for (int m = 0; m < kTiles; ++m) {
           FP4PA_UNROLL
           for (int v = 0; v < kOutputValues; ++v) {
+            if (!moves(lane, v, pass)) continue;
             output.value[lane][block * kTiles + m][nt][v] = exec_.template load_shared<float>(lane, at(lane, order, m, v));
           }
         }

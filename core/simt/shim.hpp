@@ -76,12 +76,13 @@ struct StreamOf {
   using type = KeyStreamOf<Shim, S>;
 };
 template <class Shim, std::int32_t S>
-  requires requires { typename Shim::TileStream; }
+  requires requires { typename Shim::template TileStream<S>; }
 struct StreamOf<Shim, S> {
-  using type = typename Shim::TileStream;
+  using type = typename Shim::template TileStream<S>;
 };
 
-/// Whether all tiles' outputs have one unit: V's multiplier times 2^kOnlyUnitLog2, which then nobody has to keep until the end.
+/// Whether all tiles' outputs have one unit: V's multiplier times 2^kOnlyUnitLog2, which then nobody has to keep until the end. A shim
+/// that leaves it, for a tile that it does not suit or for another segment, makes it 1 and says so by a unit_log2 of -kOnlyUnitLog2.
 template <class Shim>
 inline constexpr bool kHasOnlyUnit = requires { Shim::kOnlyUnitLog2; };
 

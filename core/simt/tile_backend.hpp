@@ -205,6 +205,12 @@ class SimtTileBackend {
     const float high = exp2_exact(shift - shift / 2);
     each_output(output, [=](float& value, Lane, int, int, int) { value = value * low * ratio * high; });
   }
+  /// Decode multiplier of the first segment's values.
+  [[nodiscard]] FP4PA_FN float value_global() const {
+    if constexpr (kConfig.v[0] == KvKind::kBf16) return 1.0f;
+    const auto head = static_cast<std::int32_t>(rows_.group_divisor.quotient(static_cast<std::uint32_t>(rows_.first_head)));
+    return p_.segments[0].v.global(head);
+  }
   [[nodiscard]] FP4PA_FN int head_dim() const { return kConfig.exact_head_dim ? kConfig.head_dim : p_.head_dim; }
   /// kScratchBytes of this warp alone, free while a segment runs.
   [[nodiscard]] FP4PA_FN std::uint32_t scratch_offset() const { return exec_.warp() * kScratchBytes; }

@@ -16,20 +16,21 @@
 namespace fp4pa::emulator_test {
 
 /// In DecodedStream's place.
-template <core::SimtConfig kConfig, class E>
+template <core::SimtConfig kConfig, std::int32_t S, class E>
 class DecodingStream {
  public:
-  static constexpr std::int32_t kSegment = 0;
+  static constexpr std::int32_t kSegment = S;
+  static constexpr bool kAlongTokens = core::along_tokens(kConfig.v[S]);
 
   DecodingStream(E& exec, const core::Segment& segment, const core::WorkItem& item, core::KeyRange range, int, std::uint32_t ring,
                  std::uint32_t)
       : exec_(exec),
         ring_(ring),
-        of_(std::make_unique<const Of>(Of{item, range})),
-        walk_(core::TileWalk::make(range, kConfig.tile_keys, segment.page_size, false, core::kScalePiece)),
+        of_(std::make_unique<const Of>(Of{item, kAlongTokens ? sm90::from_whole_piece(range) : range})),
+        walk_(core::TileWalk::make(range, kConfig.tile_keys, segment.page_size, kAlongTokens, core::kScalePiece)),
         v_global_(segment.v.global(item.kv_head)),
-        keys_(loader<kConfig.k[0]>(segment, segment.k)),
-        values_(loader<kConfig.v[0]>(segment, segment.v)) {}
+        keys_(loader<kConfig.k[S], kConfig.k[0]>(segment, segment.k)),
+        values_(loader<kConfig.v[S], kConfig.v[0]>(segment, segment.v)) {}
 
   [[nodiscard]] bool done() const { return walk_.tile(index_).empty(); }
   [[nodiscard]] core::KeyRange keys() const { return walk_.tile(index_); }
@@ -46,8 +47,8 @@ class DecodingStream {
   void pass() { ++place_.steps; }
   void release() { ++index_; }
 
-  [[nodiscard]] core::KvKind k_kind() const { return kConfig.k[0]; }
-  [[nodiscard]] core::KvKind v_kind() const { return kConfig.v[0]; }
+  [[nodiscard]] core::KvKind k_kind() const { return kConfig.k[S]; }
+  [[nodiscard]] core::KvKind v_kind() const { return kConfig.v[S]; }
   [[nodiscard]] float v_global() const { return v_global_; }
 
  private:
@@ -55,18 +56,18 @@ class DecodingStream {
     core::WorkItem item;
     core::KeyRange range;
   };
-  template <core::KvKind kKind, bool kPlain>
+  template <core::KvKind kKind, core::KvKind kOrder, bool kPlain>
   using LoaderFor = sm90::TileLoader<kKind, E, kConfig.head_dim, kConfig.tile_keys, kConfig.warps,
-                                     typename sm90::Ring<kConfig>::Tile, kPlain>;
-  /// The kernel decides once for all items.
-  template <core::KvKind kKind>
-  using Loader = std::variant<LoaderFor<kKind, true>, LoaderFor<kKind, false>>;
-  template <core::KvKind kKind>
-  Loader<kKind> loader(const core::Segment& segment, const core::TensorView& view) {
-    if (sm90::has_plain_places<kKind>(segment, view, kConfig.head_dim)) {
-      return Loader<kKind>(std::in_place_index<0>, exec_, segment, view, of_->item, of_->range);
+                                     typename sm90::Ring<kConfig>::Tile, kPlain, kOrder, S == 1>;
+  /// The kernel decides once for all items, and for a recent tier when it is compiled.
+  template <core::KvKind kKind, core::KvKind kOrder>
+  using Loader = std::variant<LoaderFor<kKind, kOrder, true>, LoaderFor<kKind, kOrder, false>>;
+  template <core::KvKind kKind, core::KvKind kOrder>
+  Loader<kKind, kOrder> loader(const core::Segment& segment, const core::TensorView& view) {
+    if (S == 0 && sm90::has_plain_places<kKind>(segment, view, kConfig.head_dim)) {
+      return Loader<kKind, kOrder>(std::in_place_index<0>, exec_, segment, view, of_->item, of_->range);
     }
-    return Loader<kKind>(std::in_place_index<1>, exec_, segment, view, of_->item, of_->range);
+    return Loader<kKind, kOrder>(std::in_place_index<1>, exec_, segment, view, of_->item, of_->range);
   }
   template <class AnyLoader>
   static bool decode(AnyLoader& loader, std::uint32_t to) {
@@ -78,8 +79,8 @@ class DecodingStream {
   std::unique_ptr<const Of> of_;  // which loaders refer to
   core::TileWalk walk_;
   float v_global_;
-  Loader<kConfig.k[0]> keys_;
-  Loader<kConfig.v[0]> values_;
+  Loader<kConfig.k[S], kConfig.k[0]> keys_;
+  Loader<kConfig.v[S], kConfig.v[0]> values_;
   std::int32_t index_ = 0;
   sm90::TilePlace place_;
   bool wide_[2] = {};
@@ -87,7 +88,8 @@ class DecodingStream {
 
 template <core::SimtConfig kConfig, class E>
 struct DecodingPrefillShim : sm90::PrefillShim<kConfig, E> {
-  using TileStream = DecodingStream<kConfig, E>;
+  template <std::int32_t S>
+  using TileStream = DecodingStream<kConfig, S, E>;
 };
 
 struct Sm90Instances {

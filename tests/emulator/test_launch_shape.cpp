@@ -171,17 +171,26 @@ TEST_CASE("plain instances are for rows of K and V that lie alike") {
 
 TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with") {
   ::test::Random random(3);
-  constexpr KvFormat kFormats[] = {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16};
+  constexpr KvFormat kFormats[] = {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16, KvFormat::kF16};
   constexpr std::int32_t kDims[] = {64, 96, 128, 256};
-  constexpr cuda::LaunchDevice kDevices[] = {kH200, {80, 108, 163 * 1024}, {89, 72, 99 * 1024}, {90, 78, 227 * 1024}};
+  constexpr DType kQueries[] = {DType::kBF16, DType::kF16, DType::kF32};
+  constexpr cuda::LaunchDevice kDevices[] = {kH200, {80, 108, 163 * 1024}, {89, 72, 99 * 1024}, {90, 78, 227 * 1024}, {120, 170, 99 * 1024}};
   int several = 0;
+  int long_prompts = 0;
   for (int i = 0; i < 2000; ++i) {
-    AttentionConfig c = config_of(kFormats[random.below(4)], 1 + random.below(200), 32, 1 << random.below(6), 1 + random.below(1 << 16),
+    AttentionConfig c = config_of(kFormats[random.below(5)], 1 + random.below(200), 32, 1 << random.below(6), 1 + random.below(1 << 16),
                                   kDims[random.below(4)]);
     c.softcap = random.below(4) == 0 ? 30.0f : 0.0f;
-    if (random.below(3) == 0) c.q_dtype = DType::kF32;
-    const cuda::LaunchDevice& d = kDevices[random.below(4)];
-    const int variant = cuda::select_variant(c, d.compute_capability);
+    c.q_dtype = kQueries[random.below(3)];
+    c.max_q_len = random.below(2) == 0 ? 1 : 1 + random.below(512);
+    if (random.below(4) == 0) {
+      c.two_tier = true;
+      c.recent = c.cache;
+      c.recent.k.format = c.recent.v.format = random.below(2) == 0 ? KvFormat::kBf16 : KvFormat::kF16;
+    }
+    if (is_fp4(c.cache.v.format) && random.below(3) == 0) c.cache.v.scale_axis = VScaleAxis::kTokens;
+    const cuda::LaunchDevice& d = kDevices[random.below(5)];
+    const int variant = cuda::select_variant(c, d.compute_capability, d.shared_bytes);
     REQUIRE(variant >= 0);
     const cuda::LaunchShape shape = cuda::launch_shape(variant, c, d);
     const core::SimtConfig& instance = cuda::shape_of(variant);
@@ -189,6 +198,7 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
     if (core::divides_rows(instance)) {
       CHECK(shape.launch.warps == instance.warps);
       CHECK(shape.launch.workers == 1);
+      ++long_prompts;
       continue;
     }
     const int most = simt::most_warps(instance, d.compute_capability);
@@ -201,4 +211,52 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
     several += shape.launch.warps != instance.warps ? 1 : 0;
   }
   CHECK(several > 100);
+  CHECK(long_prompts > 300);
+}
+
+TEST_CASE("prompts have tiles of many rows whatever the cache, where the device has room") {
+  AttentionConfig c = config_of(KvFormat::kMxfp4, 1, 32, 8, 8192);
+  c.max_q_len = 8192;
+  const auto rows = [&](const cuda::LaunchDevice& d) {
+    return simt::rows_of(cuda::shape_of(cuda::select_variant(c, d.compute_capability, d.shared_bytes)));
+  };
+  const auto terms = [](const AttentionConfig& of) {
+    return core::query_terms(of.q_dtype, of.cache.rotation, sm80::decodes_to_bf16(simt::kind_of(of.cache.k)));
+  };
+  constexpr cuda::LaunchDevice kSm80{80, 108, 163 * 1024};
+  constexpr cuda::LaunchDevice kSm89{89, 72, 99 * 1024};
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
+    c.cache.k.format = c.cache.v.format = format;
+    for (const DType q_dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+      c.q_dtype = q_dtype;
+      CHECK(rows(kH200) == 128);
+      CHECK(rows(kSm80) == 128);
+      // Queries of two terms, as f16 beside MXFP4's keys, leave too little room beside decoded tiles.
+      CHECK(rows(kSm89) >= (terms(c) == 1 ? 128 : 16));
+      c.cache.v.scale_axis = VScaleAxis::kTokens;
+      CHECK(rows(kH200) == 128);
+      CHECK(rows(kSm80) == 128);
+      c.cache.v.scale_axis = VScaleAxis::kHeadDim;
+      c.two_tier = true;
+      c.recent = c.cache;
+      c.recent.k.format = c.recent.v.format = KvFormat::kBf16;
+      CHECK(rows(kH200) == 128);
+      CHECK(cuda::is_sm90(cuda::select_variant(c, 90)));
+      CHECK(rows(kSm80) == 128);
+      c.recent.k.format = c.recent.v.format = KvFormat::kF16;
+      CHECK(rows(kH200) == 64);
+      CHECK(rows(kSm80) == 64);
+      c.two_tier = false;
+    }
+  }
+  // Formats that differ, and head_dims of no other kernel.
+  c.q_dtype = DType::kBF16;
+  c.cache.v.format = KvFormat::kFp8E4m3;
+  CHECK(rows(kH200) == 64);
+  CHECK(rows(kSm80) == 64);
+  CHECK(rows(kSm89) == 64);
+  c.cache.v.format = c.cache.k.format = KvFormat::kF16;
+  c.cache.head_dim = 192;
+  CHECK(rows(kH200) == 64);
+  CHECK(rows(kSm80) == 64);
 }

@@ -273,6 +273,73 @@ TEST_CASE("sm_90a: scales that f16 does not hold, in prefill") {
   emulator_test::current = before;
 }
 
+/// The ways that these have of their own: the output's unit left for the recent tier, a window for a lane's own scales, tiles that begin
+/// before their range.
+TEST_CASE("sm_90a: prompts over two tiers, and over values scaled along tokens") {
+  const emulator_test::Setup before = emulator_test::current;
+  for (const bool two_tier : {true, false}) {
+    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
+      for (const DType q_dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+        CAPTURE(two_tier);
+        CAPTURE(std::string(name_of(format)));
+        CAPTURE(std::string(name_of(q_dtype)));
+        scene::Spec spec;
+        spec.k = spec.v = format;
+        spec.v_axis = two_tier ? VScaleAxis::kHeadDim : VScaleAxis::kTokens;
+        spec.window = two_tier ? 100 : 0;
+        spec.head_dim = 128;
+        spec.group_heads = 4;
+        spec.page_size = q_dtype == DType::kBF16 ? 32 : 96;
+        spec.q_dtype = q_dtype;
+        spec.sequences = {{40, 400, 0}, {33, 77, 1}, {50, 50, 2}};
+        scene::Scene s(spec);
+        s.config.backend = "cuda";
+        s.config.matrix_path = MatrixPath::kDecode;
+        const auto set_value_scales = [&](int low, int high) {
+          ::test::Random random(5);
+          const int rows_end = two_tier ? 256 : 400;  // the first sequence's, and not the recent tier's
+          const int group = format == KvFormat::kNvfp4 ? 16 : 32;
+          for (std::int32_t token = 0; token < rows_end; ++token) {
+            if (!two_tier && token % group != 0) continue;
+            for (std::int32_t head = 0; head < spec.kv_heads; ++head) {
+              const int count = two_tier ? spec.head_dim / group : spec.head_dim;
+              for (int i = 0; i < count; ++i) s.scales(true, 0, token, head)[i] = static_cast<std::uint8_t>(extreme::within(low, high)(0, random));
+            }
+          }
+        };
+        using Ranges = std::vector<std::pair<int, int>>;
+        for (const auto& [low, high] : format == KvFormat::kMxfp4 ? Ranges{{127, 127}, {2, 6}, {230, 234}, {100, 180}, {1, 230}} : Ranges{{56, 56}, {1, 8}, {8, 126}}) {
+          CAPTURE(low);
+          set_value_scales(low, high);
+          for (const std::int32_t sliding : {0, 101}) {
+            s.config.sliding_window = sliding;
+            const core::SimtConfig used = run_without_findings(s);
+            CHECK(used.segments == (two_tier ? 2 : 1));
+            CHECK(core::along_tokens(used.v[0]) == !two_tier);
+            const scene::Scene::Error error = s.error();
+            CHECK(error.o <= 3e-3);
+            CHECK(error.lse <= 2e-5);
+          }
+          s.config.sliding_window = 0;
+        }
+      }
+    }
+  }
+  // Pages that cut rows of scales short of a piece are not theirs.
+  AttentionConfig c;
+  c.cache.k.format = c.cache.v.format = KvFormat::kMxfp4;
+  c.cache.v.scale_axis = VScaleAxis::kTokens;
+  c.cache.num_kv_heads = 8;
+  c.cache.head_dim = 128;
+  c.num_q_heads = 32;
+  c.max_q_len = 512;
+  c.cache.page_size = 16;
+  CHECK(cuda::is_sm90(cuda::select_variant(c, 90)));
+  c.cache.page_size = 24;
+  CHECK_FALSE(cuda::is_sm90(cuda::select_variant(c, 90)));
+  emulator_test::current = before;
+}
+
 TEST_CASE("sm_90a: the grid on the emulator") {
   CHECK(emulator_test::run_sweep({&emulator_test::kSm90, bounds, 100, 6, 4}) > 40);
 }
