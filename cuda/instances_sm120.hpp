@@ -23,9 +23,9 @@ constexpr core::SimtConfig prefill_decoded(KvKind k, KvKind v, int head_dim, int
 }
 }  // namespace instance
 
-// K and V native: MXFP4 with V scaled along tokens, for two head_dims and for prefill, and NVFP4 likewise. K native and V decoded: what
-// engines write today, scales along head_dim, and a scale per token. MXFP4 at 128 also with a recent tier in bf16 behind it, whose few
-// keys are decoded; two tiers of other formats are served by the decoding kernels.
+// K and V native: V scaled along tokens, in MXFP4 for two head_dims and for prefill at 128, in NVFP4 for few rows and prefill at both. K
+// native and V decoded: what engines write today, scales along head_dim, and a scale per token; MXFP8 at both head_dims. MXFP4 at 128 also
+// with a recent tier in bf16 behind it, whose few keys are decoded; two tiers of other formats are served by the decoding kernels.
 //
 // A multiprocessor has 100 KB of shared memory here, less than half of an H200's: two tiles a warp, so that two blocks fit. A tile of
 // the recent tier is four of MXFP4: one block, in whose room there are three of these.
@@ -43,6 +43,11 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::prefill_decoded(KvKind::kPerToken, KvKind::kPerToken, 128, 64),
     instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 1, 4, 1, 3), KvKind::kBf16),
     instance::with_recent(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 1, 3), KvKind::kBf16),
+    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 128, 32),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 64, 1, 4, 3, 2),
+    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 64, 32),
+    instance::decode(KvKind::kMxfp8, KvKind::kMxfp8, 64, 1, 4, 2, 2),
+    instance::prefill_decoded(KvKind::kMxfp8, KvKind::kMxfp8, 64, 64),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 

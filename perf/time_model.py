@@ -12,7 +12,7 @@ import os
 import re
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-KEY_BYTES = {"mxfp4": 68, "nvfp4": 72, "fp8_e4m3": 128, "mxfp8": 132, "e8m0_per_token": 65, "bf16": 256}  # codes and scales of one row of K (or V)
+KEY_BYTES = {"mxfp4": 68, "nvfp4": 72, "fp8_e4m3": 128, "mxfp8": 132, "e8m0_per_token": 65, "bf16": 256}  # codes and scales of a row of 128 of K (or V)
 
 
 class Device:
@@ -47,18 +47,27 @@ class Kernel:
     """An instance. `keys`: of a tile; `rows`: query rows computed on it (padding included); `warps`: that share a tile.
     """
 
-    def __init__(self, title, arch, instance, fmt, keys, rows, warps, prefill=False):
+    def __init__(self, title, arch, instance, fmt, keys, rows, warps, prefill=False, head_dim=128):
         self.title, self.arch, self.instance, self.fmt = title, arch, instance, fmt
-        self.keys, self.rows, self.warps, self.prefill = keys, rows, warps, prefill
+        self.keys, self.rows, self.warps, self.prefill, self.head_dim = keys, rows, warps, prefill, head_dim
+        if head_dim != 128:
+            self.title += f", head_dim {head_dim}"
 
 
 KERNELS = [
     Kernel("decode, native QK and PV", "sm_120", "decode(Mxfp4, Mxfp4Tokens, 128, 1, 4, 2, 2)", "mxfp4", 32, 8, 1),
     Kernel("decode, native QK", "sm_120", "decode(Mxfp4, Mxfp4, 128, 1, 4, 2, 2)", "mxfp4", 32, 8, 1),
     Kernel("decode, native QK", "sm_120", "decode(Nvfp4, Nvfp4, 128, 1, 4, 2, 2)", "nvfp4", 32, 8, 1),
+    Kernel("decode, native QK and PV", "sm_120", "decode(Nvfp4, Nvfp4Tokens, 128, 1, 4, 2, 2)", "nvfp4", 32, 8, 1),
+    Kernel("decode, native QK and PV", "sm_120", "decode(Nvfp4, Nvfp4Tokens, 64, 1, 4, 3, 2)", "nvfp4", 32, 8, 1, head_dim=64),
+    Kernel("decode, native QK", "sm_120", "decode(Mxfp8, Mxfp8, 128, 1, 4, 1, 2)", "mxfp8", 32, 8, 1),
+    Kernel("decode, native QK", "sm_120", "decode(Mxfp8, Mxfp8, 64, 1, 4, 2, 2)", "mxfp8", 32, 8, 1, head_dim=64),
     Kernel("prefill, native", "sm_120", "prefill(Mxfp4, Mxfp4Tokens, 128, 32)", "mxfp4", 32, 64, 4, prefill=True),
+    Kernel("prefill, native", "sm_120", "prefill(Nvfp4, Nvfp4Tokens, 128, 32)", "nvfp4", 32, 64, 4, prefill=True),
+    Kernel("prefill, native", "sm_120", "prefill(Nvfp4, Nvfp4Tokens, 64, 32)", "nvfp4", 32, 64, 4, prefill=True, head_dim=64),
     Kernel("prefill, native QK", "sm_120", "prefill_decoded(Mxfp4, Mxfp4, 128, 64)", "mxfp4", 64, 128, 8, prefill=True),
     Kernel("prefill, native QK", "sm_120", "prefill_decoded(Mxfp8, Mxfp8, 128, 64)", "mxfp8", 64, 128, 8, prefill=True),
+    Kernel("prefill, native QK", "sm_120", "prefill_decoded(Mxfp8, Mxfp8, 64, 64)", "mxfp8", 64, 128, 8, prefill=True, head_dim=64),
     Kernel("decode, native QK and PV", "gfx950", "native(Mxfp4, Mxfp4Tokens, 128, 4)", "mxfp4", 128, 16, 1),
     Kernel("decode, native QK", "gfx950", "native(Mxfp4, Mxfp4, 128, 4)", "mxfp4", 128, 16, 1),
     Kernel("decode in registers", "gfx950", "decode(Nvfp4, Nvfp4, 128, 4, 32, 2)", "nvfp4", 32, 16, 1),
@@ -113,9 +122,11 @@ HIPKITTENS = "[HipKittens](https://hazyresearch.stanford.edu/blog/2025-11-09-hk)
 FLASHINFER = "[FlashInfer 3026](https://github.com/flashinfer-ai/flashinfer/pull/3026)"
 AITER = "[AITER 4782](https://github.com/ROCm/aiter/pull/4782)"
 PREFILL_SM120 = "prefill(Mxfp4, Mxfp4Tokens, 128, 32)"
+PREFILL_NVFP4_SM120 = "prefill(Nvfp4, Nvfp4Tokens, 128, 32)"
 PREFILL_GFX950 = "native_prefill(Mxfp4, Mxfp4Tokens, 128)"
 PUBLISHED = [
     Published("RTX 5090", "prefill, head_dim 128: NVFP4 Q, K, P, V, one operand each", "1038 TFLOPS", SAGE3, PREFILL_SM120),
+    Published("RTX 5090", "the same, beside ours from NVFP4: five operands of Q, four of P", "1038 TFLOPS", SAGE3, PREFILL_NVFP4_SM120),
     Published("RTX 5090", "prefill, head_dim 128: FlashAttention 2, a fifth of it", "about 208 TFLOPS", SAGE3, PREFILL_SM120),
     Published("MI355X", "prefill, head_dim 128: Mojo's, BF16, 16 x 16 heads x 2048", "430 TFLOPS", HIPKITTENS, PREFILL_GFX950),
     Published("RTX 5090", "product 1 x 4608 x 7168, NVFP4", "31.5 us", FLASHINFER, "gemm_native(Nvfp4, 8)", (1, 4608, 7168)),
@@ -139,7 +150,7 @@ def matrix_clocks(device, mnemonic):
 
 def tile(device, kernel, gates, executed):
     """Clocks of one multiprocessor for one tile, by resource."""
-    size = 2 * kernel.keys * KEY_BYTES[kernel.fmt]
+    size = 2 * kernel.keys * KEY_BYTES[kernel.fmt] * kernel.head_dim // 128
     row = gates[kernel.arch][kernel.instance]
     clocks = {
         "memory": size / device.bytes_per_clock,
@@ -217,10 +228,13 @@ def print_published(gates, executed):
             ours = f"{time:.1f} us"
         else:
             kernel = next(x for x in KERNELS if x.arch == device.arch and x.instance == p.ours)
+            if kernel.instance not in gates.get(kernel.arch, {}):
+                print(f"| {p.device} | {p.what} | {p.figure} | {p.source} | not in perf/isa_gates.json: {kernel.instance} | |")
+                continue
             _, clocks = tile(device, kernel, gates, executed)
             del clocks["memory"]
             rules = max(clocks, key=clocks.get)
-            flop = 4 * kernel.keys * kernel.rows * 128
+            flop = 4 * kernel.keys * kernel.rows * kernel.head_dim
             rate = lambda c: flop / c * device.units * device.ghz / 1e3
             ours = f"{rate(clocks[rules]):.0f} TFLOPS; matrix core alone {rate(clocks['matrix']):.0f}"
         print(f"| {p.device} | {p.what} | {p.figure} | {p.source} | {ours} | {rules} |")

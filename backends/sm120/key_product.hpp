@@ -1,14 +1,15 @@
 // S = Q K^T with block-scaled instructions: K enters as it lies in the cache, with its own scales, and nothing is decoded.
 //
 // Keys are the rows of A and queries the columns of B, as on sm_80 and for the same reasons: a group of eight query heads
-// fills the instruction. The words of ldmatrix are sm_80's, too: lane (g, t), octet o: key 8o + g, dims 8t .. 8t+7 of a chunk
-// of 32. A step is one instruction's depth:
+// fills the instruction. A matrix of ldmatrix is eight keys by a chunk of 16 bytes, of which lane (g, t) gets key g's word t. A step is
+// one instruction's depth:
 //
-//   MXFP4, per token   32 dims, one chunk. Nibbles spread into byte containers: of A's registers the lower half of k are the
-//                      even dims, the upper half the odd ones; the query lies in the same order (query.hpp). That depth is
-//                      one scale block.
-//   MXFP8              32 dims, two chunks. A's registers are the words themselves, and that depth is one scale block.
-//   NVFP4              64 dims, two chunks. A's registers are the words themselves, in their natural order.
+//   MXFP4, per token   32 dims, one chunk; a load is 32 keys. Nibbles spread into byte containers: of A's registers the lower
+//                      half of k are the even dims, the upper half the odd ones; the query lies in the same order (query.hpp).
+//                      That depth is one scale block.
+//   MXFP8              32 dims, two chunks; a load is 16 keys by both, A's registers as they are wanted. That depth is one
+//                      scale block.
+//   NVFP4              64 dims, two chunks, likewise.
 //
 // Scales go from shared memory to the instruction in the words that they are stored in: of each 32 keys a lane loads the
 // scales of one, key 8(t%2) + g + 16(t/2). That makes the thread-id the m16 tile and, for MXFP4, the byte-id the block.
@@ -48,7 +49,7 @@ struct NativeKeyProduct {
     PerLane<std::uint32_t> row;
     PerLane<std::uint32_t[Form::kKeyScaleWords]> scales;
     exec.each_lane([&](Lane lane) {
-      row[lane] = sm80::row_offset(stream.tile_offset(), strip * 32 + lane.id, layout.k_chunks);
+      row[lane] = row_of(lane, stream.tile_offset(), strip, layout.k_chunks);
       const int t = lane.id % 4;
       const int key = strip * 32 + lane.id / 4 + 8 * (t % 2) + 16 * (t / 2);
       FP4PA_UNROLL
@@ -61,22 +62,8 @@ struct NativeKeyProduct {
     });
 
     for_constants<Form::kSteps>([&](auto step) {
-      PerLane<std::uint32_t[kChunks][4]> words;
-      FP4PA_UNROLL
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-        exec.template load_matrix<false>([&](Lane lane) { return sm80::chunk_offset(row[lane], kChunks * step.value + chunk); },
-                                         [&](Lane lane) -> auto& { return words[lane][chunk]; });
-      }
       PerLane<std::uint32_t[2][4]> a;  // of the two m16 tiles
-      exec.each_lane([&](Lane lane) {
-        FP4PA_UNROLL
-        for (int octet = 0; octet < 4; ++octet) {
-          const std::uint32_t word = words[lane][0][octet];
-          auto& tile = a[lane][octet / 2];
-          tile[octet % 2] = Form::kAsTheyLie ? word : even_containers(word);
-          tile[2 + octet % 2] = Form::kAsTheyLie ? words[lane][kChunks - 1][octet] : odd_containers(word);
-        }
-      });
+      load_keys(exec, row, layout.k_chunks, step.value, a);
       FP4PA_UNROLL
       for (int nt = 0; nt < kRowTiles; ++nt) {
         for_constants<Form::kTerms>([&](auto term) {
@@ -85,16 +72,50 @@ struct NativeKeyProduct {
           exec.each_lane([&](Lane lane) { query[lane].code(exec, lane, nt, term.value, step.value, b[lane]); });
           for_constants<2>([&](auto m) {
             constexpr core::ScaleSelect kSelectA{Form::key_byte(step.value), m.value};
-            constexpr core::ScaleSelect kSelectB{Form::query_byte(step.value), term.value};
+            constexpr core::ScaleSelect kSelectB{Form::query_byte(step.value), term.value % 4};
+            constexpr int kWord = term.value / 4 * Form::kScaleWords + Form::query_word(step.value);
             exec.template multiply_scaled<typename Form::Atom, kSelectA, kSelectB>(
                 [&](Lane lane) -> auto& { return scores[lane][2 * strip + m.value][nt]; },
                 [&](Lane lane) -> auto& { return a[lane][m.value]; }, [&](Lane lane) -> auto& { return b[lane]; },
                 [&](Lane lane) { return scales[lane][Form::key_word(step.value)]; },
-                [&](Lane lane) { return query[lane].scales[nt][Form::query_word(step.value)]; });
+                [&](Lane lane) { return query[lane].scales[nt][kWord]; });
           });
         });
       }
     });
+  }
+
+  /// What the address that a lane names to the matrix loads begins with: a row of 32 keys or, where words of keys are registers of A, of
+  /// the first 16, at the first chunk of a step or the second.
+  FP4PA_FN static std::uint32_t row_of(Lane lane, std::uint32_t tile, int strip, int chunks) {
+    if (!Form::kAsTheyLie) return sm80::row_offset(tile, strip * 32 + lane.id, chunks);
+    return sm80::chunk_offset(sm80::row_offset(tile, strip * 32 + lane.id % 16, chunks), lane.id / 16);
+  }
+
+  /// A of 32 keys for a step. Where words are registers of A, a load brings one instruction's side by side: put together from two loads,
+  /// they would be moved before every instruction that reads them.
+  FP4PA_FN static void load_keys(E& exec, const PerLane<std::uint32_t>& row, int chunks, int step, PerLane<std::uint32_t[2][4]>& a) {
+    if constexpr (Form::kAsTheyLie) {
+      static_assert(kChunks == 2);
+      FP4PA_UNROLL
+      for (int m = 0; m < 2; ++m) {
+        const std::uint32_t keys = static_cast<std::uint32_t>(m * 16 * chunks * core::kChunkBytes);
+        exec.template load_matrix<false>([&](Lane lane) { return sm80::chunk_offset(row[lane], 2 * step) + keys; },
+                                         [&](Lane lane) -> auto& { return a[lane][m]; });
+      }
+    } else {
+      static_assert(kChunks == 1);
+      PerLane<std::uint32_t[4]> words;
+      exec.template load_matrix<false>([&](Lane lane) { return sm80::chunk_offset(row[lane], step); },
+                                       [&](Lane lane) -> auto& { return words[lane]; });
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int octet = 0; octet < 4; ++octet) {
+          a[lane][octet / 2][octet % 2] = even_containers(words[lane][octet]);
+          a[lane][octet / 2][2 + octet % 2] = odd_containers(words[lane][octet]);
+        }
+      });
+    }
   }
 };
 

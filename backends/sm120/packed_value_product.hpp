@@ -117,12 +117,11 @@ struct PackedValueProduct {
       for_constants<2>([&](auto m) {
         PerLane<std::uint32_t[4]> a;
         exec.each_lane([&](Lane lane) {
-          constexpr std::uint32_t kLow = 0x0f0f0f0fu;
           const auto& w = words[lane];
           const std::uint32_t first = every_other_byte<m.value == 1>(w[0], w[1]);
           const std::uint32_t second = every_other_byte<m.value == 1>(w[2], w[3]);
-          a[lane][0] = a[lane][2] = (first & kLow) | ((second << 4) & ~kLow);
-          a[lane][1] = a[lane][3] = ((first >> 4) & kLow) | (second & ~kLow);
+          a[lane][0] = a[lane][2] = nibbles_of(first, second << 4);
+          a[lane][1] = a[lane][3] = nibbles_of(first >> 4, second);
         });
         FP4PA_UNROLL
         for (int nt = 0; nt < kRowTiles; ++nt) {
@@ -219,7 +218,7 @@ struct PackedValueProduct {
         const int second = lane.id % 4 / 2;  // this lane's group of tokens
         const std::uint32_t own = code[lane] >> (4 * second);
         const std::uint32_t other = peer[lane] << (4 - 4 * second);
-        probability[lane][nt].code[term] = (own & 0x0f0f0f0fu) | (other & 0xf0f0f0f0u);
+        probability[lane][nt].code[term] = nibbles_of(own, other);
       });
     }
   }

@@ -42,7 +42,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
   static constexpr int kSteps = Form::kSteps;
   static_assert(kConfig.plain && kConfig.terms == 1, "queries of one 16-bit term, which two of E4M3 hold");
   static_assert(native_key(kConfig.k[0]) && !Form::kPacked && !native_value(kConfig.v[0]));
-  static_assert(kSteps == 4 && kTileKeys % 32 == 0, "the scales of a row are a word");
+  static_assert((kSteps == 2 || kSteps == 4) && kTileKeys % 32 == 0, "the scales of a row are half a word or a word");
 
   FP4PA_FN static core::QueryForm query_form(KvKind) { return {0, 1.0f, false}; }  // as sm120::Shim's
 
@@ -50,7 +50,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     return query + static_cast<std::uint32_t>((((term * kRowTiles + tile) * kSteps + step) * Exec::kLanes + lane) * 16);
   }
   FP4PA_FN static std::uint32_t scale_address(std::uint32_t query, int tile, int lane) {
-    return code_address(query, kTerms, 0, 0, 0) + static_cast<std::uint32_t>((tile * Exec::kLanes + lane) * 4);
+    return code_address(query, kTerms, 0, 0, 0) + static_cast<std::uint32_t>((tile * Exec::kLanes + lane) * kSteps);
   }
 
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row, int head_dim,
@@ -59,7 +59,8 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     exec.each_lane([&](Lane lane) {
       FP4PA_UNROLL
       for (int i = 0; i < 4; ++i) {
-        quad[lane][i] = exec.template load_shared<float>(lane, scratch + 4 * (4 * lane.id + i)) * multiplier;
+        const int dim = 4 * lane.id + i;
+        quad[lane][i] = dim < kHeadDim ? exec.template load_shared<float>(lane, scratch + 4 * dim) * multiplier : 0.0f;
       }
     });
     store_query_quads(exec, kind, query, row, 0, head_dim, quad, terms);
@@ -73,6 +74,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
     for (int term = 0; term < kTerms; ++term) {
       const PerLane<std::uint32_t> amax = core::largest_of_quads<8>(exec, x);
       exec.each_lane([&](Lane lane) {
+        if (4 * lane.id >= kHeadDim) return;
         const int step = lane.id / 8;
         const int quad = lane.id % 8;
         const QueryTerm q = round_to_e4m3(x[lane], amax[lane]);
@@ -119,7 +121,8 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
       }
       FP4PA_UNROLL
       for (int tile = 0; tile < kRowTiles; ++tile) {
-        query_scales[lane][tile] = exec.template load_shared<std::uint32_t>(lane, scale_address(query, tile, id[lane]));
+        using Scales = std::conditional_t<kSteps == 4, std::uint32_t, std::uint16_t>;
+        query_scales[lane][tile] = exec.template load_shared<Scales>(lane, scale_address(query, tile, id[lane]));
       }
     });
     for_constants<kSteps>([&](auto step) {

@@ -6,11 +6,12 @@
 //
 //   E4M3   four significant bits, and the sign of the rest is a fifth: two terms are a bf16 exactly, three an f16 (of elements
 //          within 2^-14 of their group's largest; below that the error is 2^-18 of that largest, or less)
-//   E2M1   a term leaves at most a sixth of its group's largest element
+//   E2M1   a term leaves at most a sixth of its group's largest element. A score may be the small difference of large products: four
+//          terms were as good as contracts ask for where logits are flat, five where they are steep
 //
 // In shared memory, for a query row n of a row tile, which is the instruction's column n, lane 4n + t:
 //   codes   [row tile][term][step][lane], two words each: registers of B
-//   scales  [row tile][word][lane]: lane 4n + t holds the scales of term t, so that the thread-id selects the term
+//   scales  [row tile][term / 4][word][lane]: lane 4n + t holds the scales of term t or 4 + t, so that the thread-id selects the term
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ struct KeyForm {
   static constexpr int kSteps = kHeadDim / kDepth;
   static constexpr int kGroup = Atom::kScaleGroup;  // dims of a query's scale
   static constexpr int kGroups = kHeadDim / kGroup;
-  static constexpr int kTerms = kPacked ? 4 : 3;    // at most, of a query
+  static constexpr int kTerms = kPacked ? 5 : 3;    // at most, of a query
   static constexpr int kScaleWords = kPacked ? kSteps : (kSteps + 3) / 4;  // of a query row and term
   static constexpr int kKeyScaleWords = core::round_up_to(core::key_scale_bytes(kKind, kHeadDim), 4) / 4;
 
@@ -52,10 +53,12 @@ struct QueryLayout {
   FP4PA_FN static constexpr std::uint32_t code(int tile, int term, int step, int lane) {
     return static_cast<std::uint32_t>((((tile * Form::kTerms + term) * Form::kSteps + step) * 32 + lane) * 8);
   }
+  /// @param word  of those of terms 0 to 3, and behind them of term 4
   FP4PA_FN static constexpr std::uint32_t scale(int tile, int word, int lane) {
-    return code(kRowTiles, 0, 0, 0) + static_cast<std::uint32_t>(((tile * Form::kScaleWords + word) * 32 + lane) * 4);
+    return code(kRowTiles, 0, 0, 0) + static_cast<std::uint32_t>(((tile * kScaleWords + word) * 32 + lane) * 4);
   }
-  static constexpr int kBytes = kRowTiles * (Form::kTerms * Form::kSteps * 256 + Form::kScaleWords * 128);
+  static constexpr int kScaleWords = (Form::kTerms + 3) / 4 * Form::kScaleWords;  // of a lane and row tile
+  static constexpr int kBytes = kRowTiles * (Form::kTerms * Form::kSteps * 256 + kScaleWords * 128);
 };
 
 /// One term of four neighbouring elements: their codes, the group's scale, and what is left of them.
@@ -140,7 +143,8 @@ FP4PA_FN void store_native_quads(E& exec, std::uint32_t query, int row, int base
       }
       if (dim % Form::kGroup == 0) {
         const int group = dim / Form::kGroup;
-        exec.template store_shared<std::uint8_t>(lane, query + Layout::scale(tile, group / 4, 4 * column + term) + group % 4,
+        const int word = term / 4 * Form::kScaleWords + group / 4;
+        exec.template store_shared<std::uint8_t>(lane, query + Layout::scale(tile, word, 4 * column + term % 4) + group % 4,
                                                  static_cast<std::uint8_t>(q.scale));
       }
     });
@@ -169,7 +173,7 @@ template <class Form, int kRowTiles, bool kInRegisters>
 struct NativeQuery {
   using Layout = QueryLayout<Form, kRowTiles>;
   std::uint32_t codes[kInRegisters ? kRowTiles : 1][kInRegisters ? Form::kTerms : 1][kInRegisters ? Form::kSteps : 1][2];
-  std::uint32_t scales[kRowTiles][Form::kScaleWords];
+  std::uint32_t scales[kRowTiles][Layout::kScaleWords];
   std::uint32_t query;  // offset in shared memory
 
   template <class E>
@@ -184,10 +188,10 @@ struct NativeQuery {
           read(exec, lane, tile, term, i % Form::kSteps, codes[tile][term][i % Form::kSteps]);
         }
       }
-      // Lane 4n + t has the scales of term t, of which there may be three.
-      const int lane_of_term = lane.id % 4 < Form::kTerms ? lane.id : lane.id & ~3;
       FP4PA_UNROLL
-      for (int w = 0; w < Form::kScaleWords; ++w) {
+      for (int w = 0; w < Layout::kScaleWords; ++w) {
+        // Lane 4n + t has the scales of term t or 4 + t, which may not exist.
+        const int lane_of_term = w / Form::kScaleWords * 4 + lane.id % 4 < Form::kTerms ? lane.id : lane.id & ~3;
         const std::uint32_t at = query + Layout::scale(tile, w, lane_of_term);
         if constexpr (Form::kGroups % 4 == 0) {
           scales[tile][w] = exec.template load_shared<std::uint32_t>(lane, at);

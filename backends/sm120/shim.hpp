@@ -1,7 +1,7 @@
 // SM120 and SM121 as a shim of the SIMT back end: products in which FP4 enters the matrix core as it lies in the cache and
 // the hardware applies the block scales. Both have a decoding twin in backends/sm80, which runs here too.
 //
-//   K   MXFP4, a scale per token, NVFP4, MXFP8   native: E4M3 or E2M1 query in two to four terms (query.hpp)
+//   K   MXFP4, a scale per token, NVFP4, MXFP8   native: E4M3 or E2M1 query in two to five terms (query.hpp)
 //   V   MXFP4 along tokens                       native: E4M3 P in two terms (value_product.hpp)
 //   V   NVFP4 along tokens                       native: E2M1 P in four terms (packed_value_product.hpp)
 //   V   otherwise                                policy: sm_80's product, decoded in registers and exact as there. The hardware
@@ -38,7 +38,7 @@ struct Terms {
   int query;        // at most; fewer where the query's type needs no more
   int probability;  // at most: two of E4M3, four of E2M1
 };
-inline constexpr Terms kAllTerms{4, 4};
+inline constexpr Terms kAllTerms{5, 4};
 
 /// V's products that no hardware scale expresses go to the decoding product.
 [[nodiscard]] FP4PA_FN constexpr bool native_value(KvKind kind) { return core::along_tokens(kind); }
@@ -79,7 +79,7 @@ struct Shim : sm80::Shim<kShape, Executor> {
   }
   FP4PA_FN static int query_terms(const core::AttentionParams& p, KvKind kind) {
     if (!native_key(kind)) return core::query_terms(p.q.dtype, p.rotation, Base::query_form(kind).bf16);
-    const int needed = Form::kPacked ? 4 : p.q.dtype == DType::kBF16 && p.rotation == Rotation::kNone ? 2 : 3;
+    const int needed = Form::kPacked ? 5 : p.q.dtype == DType::kBF16 && p.rotation == Rotation::kNone ? 2 : 3;
     return needed < kTerms.query ? needed : kTerms.query;
   }
 

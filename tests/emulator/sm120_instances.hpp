@@ -32,8 +32,8 @@ struct Sm120Terms : Sm120Instances {
     sm120::Terms terms;
   };
   static constexpr Row kRows[] = {{0, {1, 1}}, {0, {1, 2}}, {0, {2, 1}}, {0, {2, 2}}, {0, {3, 1}}, {0, {3, 2}},
-                                  {4, {1, 2}}, {4, {2, 2}}, {4, {3, 2}}, {4, {4, 2}},
-                                  {6, {4, 1}}, {6, {4, 2}}, {6, {4, 3}}, {6, {4, 4}}};
+                                  {4, {1, 2}}, {4, {2, 2}}, {4, {3, 2}}, {4, {4, 2}}, {4, {5, 2}},
+                                  {6, {5, 1}}, {6, {5, 2}}, {6, {5, 3}}, {6, {4, 4}}, {6, {5, 4}}};
   static constexpr int kCount = static_cast<int>(std::size(kRows));
   static constexpr const core::SimtConfig& config(int i) { return sm120::kInstances[kRows[i].instance]; }
   template <int kIndex, class Exec>

@@ -24,17 +24,26 @@ constexpr int find(KvKind k, KvKind v) {
 }
 constexpr int kMxfp4 = find(KvKind::kMxfp4, KvKind::kMxfp4Tokens), kNvfp4 = find(KvKind::kNvfp4, KvKind::kNvfp4);
 constexpr int kNvfp4Tokens = find(KvKind::kNvfp4, KvKind::kNvfp4Tokens);
-/// Prefill of MXFP8: the block decodes V.
-constexpr int kPrefill = [] {
+/// NVFP4 along tokens with many rows: the block shares the stages.
+constexpr int kManyRows = [] {
   for (int i = 0; i < Sm120Instances::kCount; ++i) {
-    if (Sm120Instances::config(i).decode_tiles && Sm120Instances::config(i).k[0] == KvKind::kMxfp8) return i;
+    const core::SimtConfig& c = Sm120Instances::config(i);
+    if (c.v[0] == KvKind::kNvfp4Tokens && c.head_dim == 128 && core::divides_rows(c)) return i;
   }
   return -1;
 }();
-static_assert(kMxfp4 >= 0 && kNvfp4 >= 0 && kNvfp4Tokens >= 0 && kPrefill >= 0);
+/// Prefill of MXFP8: the block decodes V.
+constexpr int kPrefill = [] {
+  for (int i = 0; i < Sm120Instances::kCount; ++i) {
+    const core::SimtConfig& c = Sm120Instances::config(i);
+    if (c.decode_tiles && c.k[0] == KvKind::kMxfp8 && c.head_dim == 128) return i;
+  }
+  return -1;
+}();
+static_assert(kMxfp4 >= 0 && kNvfp4 >= 0 && kNvfp4Tokens >= 0 && kManyRows >= 0 && kPrefill >= 0);
 
 constexpr emulator_test::Emulation kMutants =
-    emulator_test::emulation_of<Sm120Instances, Mutant, kMxfp4, kNvfp4, kNvfp4Tokens, kPrefill>("SM120 with a fault");
+    emulator_test::emulation_of<Sm120Instances, Mutant, kMxfp4, kNvfp4, kNvfp4Tokens, kManyRows, kPrefill>("SM120 with a fault");
 
 emulator_test::Verdict run(int instance, Fault fault) {
   const bool bf16 = grid::has_bf16_operands(emulator_test::mutant_case(kMutants, instance));
@@ -43,6 +52,7 @@ emulator_test::Verdict run(int instance, Fault fault) {
 
 const char* name_of(int instance) {
   if (instance == kPrefill) return "MXFP8, prefill";
+  if (instance == kManyRows) return "NVFP4, V along tokens, prefill";
   return instance == kMxfp4 ? "MXFP4" : instance == kNvfp4 ? "NVFP4" : "NVFP4, V along tokens";
 }
 
@@ -53,7 +63,7 @@ TEST_CASE("mutants, SM120: wrong scales and misplaced accumulators are found") {
     Fault::Kind kind;
     const char* what;
   };
-  for (const int instance : {kMxfp4, kNvfp4, kNvfp4Tokens, kPrefill}) {
+  for (const int instance : {kMxfp4, kNvfp4, kNvfp4Tokens, kManyRows, kPrefill}) {
     const emulator_test::Verdict control = run(instance, {});
     CHECK(control.text == "");
     CHECK_FALSE(control.by_error);
@@ -79,6 +89,17 @@ TEST_CASE("mutants, SM120: a missing warp barrier or wait is found") {
     CHECK(tally.size() >= (kind == Fault::Kind::kCopyWait ? 2 : 1));
     // The wait in open() is idle, see test_mutations.cpp.
     CHECK(emulator_test::never_found(tally) <= (kind == Fault::Kind::kCopyWait ? 1 : 0));
+  }
+}
+
+TEST_CASE("mutants, SM120: a missing block barrier is found where the block shares the stages") {
+  for (const auto& [kind, what] :
+       {std::pair{Fault::Kind::kBlockBarrier, "SM120, many rows, no block barrier"},
+        std::pair{Fault::Kind::kBlockBarrierOne, "SM120, many rows, one warp not at the block barrier"}}) {
+    const auto tally = emulator_test::leave_out_each<Mutant>(what, kind, 1, [](Fault fault) { return run(kManyRows, fault); });
+    CHECK(tally.size() >= 2);
+    // The one before the loading of a query is idle: a warp's queries and their factors are its own, and the last tile has been released.
+    CHECK(emulator_test::never_found(tally) <= (kind == Fault::Kind::kBlockBarrier ? 1 : 0));
   }
 }
 

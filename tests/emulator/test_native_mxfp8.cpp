@@ -38,16 +38,18 @@ constexpr int find(const Rows& rows, std::int32_t head_dim, core::WarpsDivide di
   }
   return -1;
 }
-constexpr int on_sm120(core::WarpsDivide divide) { return find(sm120::kInstances, 128, divide); }
+constexpr int on_sm120(std::int32_t head_dim, core::WarpsDivide divide) { return find(sm120::kInstances, head_dim, divide); }
 constexpr int on_gfx950(std::int32_t head_dim, core::WarpsDivide divide) { return find(hip::kInstances, head_dim, divide); }
 constexpr auto kKeys = core::WarpsDivide::kKeys;
 constexpr auto kRows = core::WarpsDivide::kRows;
 static_assert(hip::is_native(hip::kInstances[on_gfx950(128, kKeys)]) && hip::is_native(hip::kInstances[on_gfx950(256, kRows)]));
 
-// SM120's few-row kernel has P in f16, relative to the largest scale of V that was met; all others in bf16.
+// SM120's few-row kernels have P in f16, relative to the largest scale of V that was met; all others in bf16.
 Kernel kernels[] = {
-    {"SM120, 128, decode", &emulator_test::kSm120, on_sm120(kKeys), 128, 4e-4, 4.5e-5, false},
-    {"SM120, 128, prefill", &emulator_test::kSm120, on_sm120(kRows), 128, 3.3e-3, 4.5e-5, true},
+    {"SM120, 64, decode", &emulator_test::kSm120, on_sm120(64, kKeys), 64, 4e-4, 4.5e-5, false},
+    {"SM120, 64, prefill", &emulator_test::kSm120, on_sm120(64, kRows), 64, 3.3e-3, 4.5e-5, true},
+    {"SM120, 128, decode", &emulator_test::kSm120, on_sm120(128, kKeys), 128, 4e-4, 4.5e-5, false},
+    {"SM120, 128, prefill", &emulator_test::kSm120, on_sm120(128, kRows), 128, 3.3e-3, 4.5e-5, true},
     {"gfx950, 64, decode", &emulator_test::kGfx950, on_gfx950(64, kKeys), 64, 3.3e-3, 4.5e-5, true},
     {"gfx950, 64, prefill", &emulator_test::kGfx950, on_gfx950(64, kRows), 64, 3.3e-3, 4.5e-5, true},
     {"gfx950, 128, decode", &emulator_test::kGfx950, on_gfx950(128, kKeys), 128, 3.3e-3, 4.5e-5, true},
@@ -259,10 +261,13 @@ TEST_CASE("native mxfp8: left to choose, many query rows go to the native kernel
   CHECK(other.plan.decode() == Mxfp8Decode::kOnce);
 
   emulator_test::current.emulation = &emulator_test::kSm120;
-  Mxfp8Call call({{64}, {64}, 4, 2, 128, true, 0.0f});
-  REQUIRE(call.run("cuda") == Status::kOk);
-  CHECK(call.plan.decode() == Mxfp8Decode::kPerTile);
-  CHECK(emulator_test::current.planned == on_sm120(kRows));
+  for (const std::int32_t head_dim : {64, 128}) {
+    CAPTURE(head_dim);
+    Mxfp8Call call({{64}, {64}, 4, 2, head_dim, true, 0.0f});
+    REQUIRE(call.run("cuda") == Status::kOk);
+    CHECK(call.plan.decode() == Mxfp8Decode::kPerTile);
+    CHECK(emulator_test::current.planned == on_sm120(head_dim, kRows));
+  }
   emulator_test::current = before;
 }
 

@@ -85,8 +85,9 @@ TEST_CASE("SM120: what each term of Q and P is worth") {
   };
   constexpr Limit kLimits[emulator_test::Sm120Terms::kCount] = {{1.5e-1, 6e-1},   {1.5e-1, 6e-1},   {4e-2, 1.2e-2}, {2.6e-3, 1.2e-2},
                                                                {4e-2, 3e-4},     {9e-4, 3e-4},     {4.4e-1, 1.7},  {4e-2, 9e-2},
-                                                               {3.8e-3, 6.6e-3}, {6e-4, 1.1e-3},
-                                                               {2.2e-1, 7e-4},   {3e-2, 7e-4},     {4e-3, 7e-4},   {6.8e-4, 7e-4}};
+                                                               {3.8e-3, 6.6e-3}, {6e-4, 1.1e-3},   {3.2e-4, 8e-5},
+                                                               {2.2e-1, 8.4e-5}, {3e-2, 8.4e-5},   {4e-3, 8.4e-5}, {6.8e-4, 7e-4},
+                                                               {6.8e-4, 8.4e-5}};
   const int cases = 12;
   std::printf("%-24s %10s %10s %10s %10s\n", "terms of Q, P", "O worst", "O mean", "LSE worst", "LSE mean");
   for (int i = 0; i < emulator_test::Sm120Terms::kCount; ++i) {
@@ -140,7 +141,7 @@ TEST_CASE("SM120: queries of every type and head_dim, flat and steep scores") {
     std::int32_t head_dim;
   };
   for (const DType q : {DType::kBF16, DType::kF16, DType::kF32}) {
-    for (const Shape shape : {Shape{KvFormat::kMxfp4, 64}, {KvFormat::kMxfp4, 128}, {KvFormat::kNvfp4, 128}}) {
+    for (const Shape shape : {Shape{KvFormat::kMxfp4, 64}, {KvFormat::kMxfp4, 128}, {KvFormat::kNvfp4, 64}, {KvFormat::kNvfp4, 128}}) {
       const auto s = native_scene(q, shape.head_dim, shape.format);
       // All scores alike; as usual; one dominates.
       for (const float scale : {1e-6f, 0.0f, 1.0f}) {
@@ -318,8 +319,31 @@ TEST_CASE("SM120: which kernel a configuration gets") {
   c.matrix_path = MatrixPath::kNative;
   CHECK(cuda::is_native(cuda::select_variant(c, 120)));
   CHECK(cuda::select_variant(c, 90) == -1);
+  // NVFP4 along tokens, two head_dims: passes of 64 rows where they are cheaper than those of 8, for queries of every type.
   c.cache.k.format = c.cache.v.format = KvFormat::kNvfp4;
-  CHECK(cuda::shape_of(cuda::select_variant(c, 120)).v[0] == core::KvKind::kNvfp4Tokens);
+  for (const MatrixPath path : {MatrixPath::kNative, MatrixPath::kAuto}) {
+    c.matrix_path = path;
+    for (const std::int32_t head_dim : {64, 128}) {
+      c.cache.head_dim = head_dim;
+      for (const auto& [q_len, many] : {std::pair{1, false}, {8, false}, {9, true}, {512, true}}) {
+        for (const DType q : {DType::kBF16, DType::kF16, DType::kF32}) {
+          CAPTURE(head_dim);
+          CAPTURE(q_len);
+          c.max_q_len = q_len;
+          c.q_dtype = q;
+          const int variant = cuda::select_variant(c, 120, 99 * 1024);  // the shared memory of a block on these chips
+          CHECK(cuda::is_native(variant));
+          CHECK(cuda::shape_of(variant).v[0] == core::KvKind::kNvfp4Tokens);
+          CHECK(core::divides_rows(cuda::shape_of(variant)) == many);
+          // Two blocks a multiprocessor, each with 1 KB for the system.
+          CHECK(cuda::shared_layout_of(variant, c, cuda::shape_of(variant).warps).bytes <= 49 * 1024);
+        }
+      }
+    }
+  }
+  c.matrix_path = MatrixPath::kNative;
+  c.q_dtype = DType::kBF16;
+  c.max_q_len = 2;
   c.cache.k.format = c.cache.v.format = KvFormat::kMxfp4;
   // No native kernel has values of 16 bits, or a head_dim of 256.
   c.cache.v.format = KvFormat::kBf16;
