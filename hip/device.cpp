@@ -12,7 +12,7 @@ namespace fp4pa::hip {
 namespace {
 
 struct Availability {
-  bool available = false;
+  unsigned architecture = 0;  // 0: not available
   char detail[640] = "";
 };
 
@@ -38,15 +38,14 @@ Availability find_out() noexcept {
     std::snprintf(a.detail, sizeof a.detail, "%s", error != hipErrorNoDevice ? text_of(error).text : "no HIP device");
     return a;
   }
-  a.available = architecture_of(properties) != 0;
+  a.architecture = architecture_of(properties);
+  const bool available = a.architecture != 0;
   std::snprintf(a.detail, sizeof a.detail, "%s, %s%s%s", properties.name, properties.gcnArchName,
-                a.available ? "" : "; this build has kernels for ", a.available ? "" : FP4PA_HIP_ARCHITECTURES);
+                available ? "" : "; this build has kernels for ", available ? "" : FP4PA_HIP_ARCHITECTURES);
   return a;
 }
 
-}  // namespace
-
-bool device_available(const char** detail) noexcept {
+const Availability& availability() noexcept {
   // One entry a device, and the last for those beyond them and for a machine without any.
   static std::array<std::once_flag, kMaxDevices + 1> asked;
   static std::array<Availability, kMaxDevices + 1> known;
@@ -54,9 +53,18 @@ bool device_available(const char** detail) noexcept {
   if (current_number(&device) != hipSuccess) device = kMaxDevices;
   const auto i = static_cast<std::size_t>(std::min(device, kMaxDevices));
   std::call_once(asked[i], [i] { known[i] = find_out(); });
-  *detail = known[i].detail;
-  return known[i].available;
+  return known[i];
 }
+
+}  // namespace
+
+bool device_available(const char** detail) noexcept {
+  const Availability& a = availability();
+  *detail = a.detail;
+  return a.architecture != 0;
+}
+
+unsigned current_architecture() noexcept { return availability().architecture; }
 
 Status current_device(DeviceProperties* out) noexcept {
   hipDeviceProp_t properties{};

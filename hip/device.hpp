@@ -34,6 +34,10 @@ struct DeviceProperties {
 /// Whether HIP can run here; *detail names the current device, or says why not. Asks the runtime once a device.
 [[nodiscard]] bool device_available(const char** detail) noexcept;
 
+/// The current device's architecture, 0 where there is none that kernels are built for. Asks the runtime as device_available() does,
+/// once a device.
+[[nodiscard]] unsigned current_architecture() noexcept;
+
 /// @errors kDeviceError, kBackendUnavailable for an architecture that this build has no kernels for
 [[nodiscard]] Status current_device(DeviceProperties* out) noexcept;
 

@@ -1,8 +1,6 @@
 // Launching a matrix product: X is quantised, split into terms or prepared in f16, then one kernel computes the whole.
 #include "hip/gemm.hpp"
 
-#include <algorithm>
-
 #include "api/gemm_params.hpp"
 #include "hip/gemm_shims.hpp"
 
@@ -32,15 +30,10 @@ constexpr Sizes sizes_of(GemmPath path, int x_tiles) {
   return sizes_for<GemmPath::kDecodeMxfp4>(x_tiles);  // the two ways to decode differ in no size
 }
 
-/// Whether gfx950 splits X into terms.
-[[nodiscard]] bool takes_terms(const LinearArgs& a) {
-  return a.weight.format == BlockFormat::kMxfp4 && a.activations == ActivationForm::k16Bit;
-}
-
-[[nodiscard]] GemmPath path_of(const LinearArgs& a, const DeviceProperties& device) {
+[[nodiscard]] GemmPath path_of(const LinearArgs& a, unsigned architecture) {
   if (a.weight.format == BlockFormat::kNvfp4) return GemmPath::kDecodeNvfp4;
-  if (device.architecture != kGfx950) return GemmPath::kDecodeMxfp4;
-  return takes_terms(a) ? GemmPath::kTermsMxfp4 : GemmPath::kNativeMxfp4;
+  if (architecture != kGfx950) return GemmPath::kDecodeMxfp4;
+  return a.activations == ActivationForm::k16Bit ? GemmPath::kTermsMxfp4 : GemmPath::kNativeMxfp4;
 }
 
 /// X as codes and scales.
@@ -65,17 +58,20 @@ constexpr Sizes sizes_of(GemmPath path, int x_tiles) {
 
 }  // namespace
 
+// Of the way that the current device takes: X in terms is 2.5 times as large as X that was prepared. linear() is refused a workspace
+// that was measured for another kind of device and is too small.
 Status linear_workspace(const LinearArgs& args, const ExecDesc&, std::size_t* bytes) noexcept {
-  std::int64_t most = std::max(api::QuantisedX::of(args).bytes, api::PreparedX::of(args).bytes);
-  if (takes_terms(args)) most = std::max(most, api::SplitX::of(args).bytes);
-  *bytes = static_cast<std::size_t>(most);
+  const GemmPath path = path_of(args, current_architecture());
+  *bytes = static_cast<std::size_t>(path == GemmPath::kNativeMxfp4  ? api::QuantisedX::of(args).bytes
+                                    : path == GemmPath::kTermsMxfp4 ? api::SplitX::of(args).bytes
+                                                                    : api::PreparedX::of(args).bytes);
   return Status::kOk;
 }
 
 Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
-  const GemmPath path = path_of(a, device);
+  const GemmPath path = path_of(a, device.architecture);
   core::GemmParams p = api::gemm_params(a);
   const Status s = path == GemmPath::kNativeMxfp4  ? quantise(a, exec, &p)
                    : path == GemmPath::kTermsMxfp4 ? split(a, exec, &p)

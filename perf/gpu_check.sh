@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds, tests and measures a GPU back end on a machine with a GPU, in one command. A short table comes last.
 #
-#   perf/gpu_check.sh [build] [test] [sanitize] [bench] [gemm] default: build test bench
+#   perf/gpu_check.sh [build] [test] [sanitize] [bench] [gemm] default: build test bench. gemm is a part of bench alone: products
 #   RUNTIME=hip perf/gpu_check.sh [build] [test] [bench] [gemm]   the HIP back end, on an AMD GPU; never run so far
 #
 #   BUILD=build/gpu        where to build             OUT=$BUILD/results     JSON and logs              JOBS=$(nproc)
@@ -10,7 +10,7 @@
 #   DEPS=/path             a folder with include/{doctest,hwy,CLI,nlohmann,fmt} and lib/libhwy.a or lib/libhwy.so.1, if these are
 #                          not installed; perf/collect_deps.sh makes one
 #   GRID=1500 INSTANCE=25  configurations of the grid, and per instance
-#   SUITE=full             of `fp4pa bench --suite`      AXES="--format mxfp4"  axes that replace the suite's own
+#   SUITE=full             of `fp4pa bench --suite`      AXES="--format mxfp4"  axes that replace bench's suite's own
 #   RUNS=15                timed runs of a configuration PEERS="--sweep"        arguments of perf/peers.py, where there is PyTorch
 #   SHARE=1                the tests take every SHARE-th of the drawn configurations
 #   TEST_SECONDS=600       how long test's first program may run; its others have 200 seconds each, or
@@ -85,7 +85,7 @@ build() {
     targets=("$TEST" fp4pa_test_hip_gemm fp4pa_tool)
   else
     engine=(-DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH")
-    targets=("$TEST" fp4pa_test_gpu_direct fp4pa_test_sm120 fp4pa_tool fp4pa fp4pa_gpu_gemm)
+    targets=("$TEST" fp4pa_test_gpu_direct fp4pa_test_gpu_formats fp4pa_test_sm120 fp4pa_tool fp4pa)
   fi
   if ! cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release "${engine[@]}" -DFP4PA_TESTS=OFF \
        -DFP4PA_TOOL=ON -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF \
@@ -158,6 +158,7 @@ tests() {
   if [ "$RUNTIME" = hip ]; then
     FP4PA_GEMM_CASES=${FP4PA_GEMM_CASES:-150} run_tests test.gemm 200 fp4pa_test_hip_gemm
   else
+    run_tests formats 200 fp4pa_test_gpu_formats
     run_tests direct 200 fp4pa_test_gpu_direct
     run_tests sm120 "${SM120_SECONDS:-200}" fp4pa_test_sm120
   fi
@@ -202,49 +203,40 @@ sanitize_part() {
   fi
 }
 
-# The suite, its peers on the same machine, and a table of both.
-bench() {
-  local start=$SECONDS axes peers json=("$OUT/bench.json")
-  rm -f "$OUT"/bench.* "$OUT"/peers.*
-  read -ra axes <<<"${AXES:-}"
-  read -ra peers <<<"${PEERS---sweep}"
-  if "$BUILD/bin/fp4pa" bench --suite "${SUITE:-full}" --backend "$RUNTIME" --repeats "${RUNS:-15}" --progress "${axes[@]}" \
-       --json "$OUT/bench.json" --csv "$OUT/bench.csv" >"$OUT/bench.txt" 2>"$OUT/bench.log"; then
-    note bench ok "$((SECONDS - start)) s; $OUT/bench.json"
+# measure STEP SUITE PEERS_FILE PEERS_ARGUMENTS...: a suite with the caller's axes, its peers on the same machine, and a table of both.
+measure() {
+  local step=$1 suite=$2 peers=$OUT/$3.json start=$SECONDS json=("$OUT/$1.json")
+  shift 3
+  rm -f "$OUT/$step".* "${peers%.json}".*
+  if "$BUILD/bin/fp4pa" bench --suite "$suite" --backend "$RUNTIME" --repeats "${RUNS:-15}" --progress "${axes[@]}" \
+       --json "$OUT/$step.json" --csv "$OUT/$step.csv" >"$OUT/$step.txt" 2>"$OUT/$step.log"; then
+    note "$step" ok "$((SECONDS - start)) s; $OUT/$step.json"
   else
-    tail -5 "$OUT/bench.log"
-    note bench FAILED "$(tail -1 "$OUT/bench.log")"
+    tail -5 "$OUT/$step.log"
+    note "$step" FAILED "$(tail -1 "$OUT/$step.log")"
   fi
   if [ "$RUNTIME" = cuda ]; then
     start=$SECONDS
-    if python3 perf/peers.py --library "$BUILD/libfp4pa.so" --json "$OUT/peers.json" "${peers[@]}" >"$OUT/peers.txt" 2>&1; then
-      json+=("$OUT/peers.json")
-      note peers ok "$((SECONDS - start)) s; $OUT/peers.json"
+    if python3 perf/peers.py --library "$BUILD/libfp4pa.so" --json "$peers" "$@" >"${peers%.json}.txt" 2>&1; then
+      json+=("$peers")
+      note peers ok "$((SECONDS - start)) s; $peers"
     else
-      note peers "none" "$(tail -1 "$OUT/peers.txt")"
+      note peers "none" "$(tail -1 "${peers%.json}.txt")"
     fi
   fi
-  [ ! -e "$OUT/bench.json" ] || python3 perf/table.py "${json[@]}" | tee "$OUT/table.txt"
+  [ ! -e "$OUT/$step.json" ] || python3 perf/table.py "${json[@]}" | tee "$OUT/$step.table.txt"
 }
 
-# Against cuBLAS, where there is a PyTorch; HIP's alone.
+bench() {
+  local axes peers
+  read -ra axes <<<"${AXES:-}"
+  read -ra peers <<<"${PEERS---sweep}"
+  measure bench "${SUITE:-full}" peers "${peers[@]}"
+}
+
 gemm() {
-  if [ "$RUNTIME" = hip ]; then
-    if "$BUILD/bin/fp4pa" bench --suite gemm --backend hip --repeats "${RUNS:-15}" --progress --json "$OUT/gemm.json" \
-         >"$OUT/gemm.txt" 2>"$OUT/gemm.log"; then
-      cat "$OUT/gemm.txt"
-      note gemm ok "$OUT/gemm.json"
-    else
-      note gemm FAILED "$(tail -1 "$OUT/gemm.log")"
-    fi
-    return
-  fi
-  if "$BUILD/bin/fp4pa_gpu_gemm" --json "$OUT/gemm.json" 2>&1 | tee "$OUT/gemm.txt"; then
-    note gemm ok "$OUT/gemm.json"
-  else
-    note gemm FAILED "see above"
-  fi
-  python3 perf/gemm_peers.py --json "$OUT/gemm_peers.json" 2>&1 | tee "$OUT/gemm_peers.txt" || true
+  local axes=()
+  measure gemm gemm gemm_peers --only gemm
 }
 
 for step in $STEPS; do

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Peers on the same machine: PyTorch's cuDNN and flash SDPA in BF16, FlashInfer's paged decode where it is importable, and a
-plain Triton quantiser (triton_mxfp4.py) beside libfp4pa's own in this process.
+"""Peers on the same machine: PyTorch's cuDNN and flash SDPA in BF16, cuBLAS in BF16 and F16 through PyTorch, FlashInfer's paged
+decode where it is importable, and a plain Triton quantiser (triton_mxfp4.py) beside libfp4pa's own in this process.
 
-  peers.py [--json FILE] [--repeats 30] [--sweep] [--library build/gpu/libfp4pa.so] [--only decode,prefill,quantize]
+  peers.py [--json FILE] [--repeats 30] [--sweep] [--library build/gpu/libfp4pa.so] [--only decode,prefill,quantize,gemm]
+           [--shape MxNxK,...]
 
 The decode shapes are those of `fp4pa bench --suite decode`, one query token over long K and V (contiguous for PyTorch); prefill
-those of `--suite prefill`; --sweep adds cuDNN on those of `--suite sweep`. Attention is timed as `fp4pa bench` does it: before
-each run 512 MiB are read, which displaces the caches and takes longer than enqueueing the run, so that neither warm caches nor
-Python is in the time between the events; medians. The quantisers walk over copies of the tensor that together are several times
-the second-level cache; a round over the copies is one CUDA graph, and the time of a call is the median round divided by its
-calls. Triton gets the fastest of several numbers of groups a program. Before they are timed, codes and scales of both must equal
-those of libfp4pa's CPU back end.
+those of `--suite prefill`, products those of `--suite gemm`; --sweep adds cuDNN on those of `--suite sweep`. All is timed as
+`fp4pa bench` does it: before each run 512 MiB are read, which displaces the caches and takes longer than enqueueing the run, so
+that neither warm caches nor Python is in the time between the events; medians. A run of products or of quantisers is one CUDA
+graph of calls, each on a copy of its own of the weight or the tensor, and the time of a call is the run's divided by its calls.
+Triton gets the fastest of several numbers of groups a program. Before they are timed, codes and scales of both quantisers must
+equal those of libfp4pa's CPU back end.
 
 What is not installed or refuses a shape is named under "skipped", and no number is made up for it. Results have the names of
 `fp4pa bench --json`.
@@ -28,6 +29,8 @@ SWEEP = [(8, 32, 8, 1024 << i, 128) for i in range(8)] + [(1 << i, 32, 8, 8192, 
 PROMPTS = [(1, 32, 8, 8192, 128), (4, 32, 32, 2048, 128)]
 TENSORS = [(1024, 1024), (2048, 2048), (4096, 8192), (8192, 4096)]
 PAGE = 64
+PRODUCTS = "1x8192x8192,4x8192x8192,16x8192x8192,64x8192x8192,256x2880x2880,2048x2880x7680"
+KINDS = ("decode", "prefill", "quantize", "gemm")
 WARMUP = 5
 FLUSH_BYTES = 512 << 20
 COPIES_BYTES = 400 << 20
@@ -58,7 +61,7 @@ class Clock:
         return sorted(times)
 
     def calls(self, repeats, count, work):
-        """Sorted times per call of work(0) .. work(count - 1), recorded as one graph."""
+        """Sorted times per call of work(0) .. work(count - 1), recorded as one graph that is timed as runs() times a run."""
         for i in range(count):
             work(i)
         self.torch.cuda.synchronize()
@@ -66,16 +69,7 @@ class Clock:
         with self.torch.cuda.graph(graph):
             for i in range(count):
                 work(i)
-        times = []
-        for i in range(WARMUP + repeats):
-            begin, end = self._events()
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            if i >= WARMUP:
-                times.append(1e-3 * begin.elapsed_time(end) / count)
-        return sorted(times)
+        return [t / count for t in self.runs(repeats, graph.replay)]
 
 
 def measured(times, size, **more):
@@ -129,12 +123,28 @@ def flashinfer_decode(torch, clock, shape, repeats):
     return clock.runs(repeats, lambda: wrapper.run(q, cache))
 
 
+def copies_of(size):
+    """How many copies of so many bytes a run has: together several times the second-level cache."""
+    return max(2, -(-COPIES_BYTES // size))
+
+
+def cublas(torch, clock, shape, name, repeats):
+    m, n, k = shape
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[name]
+    x = torch.randn(m, k, device="cuda", dtype=dtype)
+    weights = [torch.randn(n, k, device="cuda", dtype=dtype) for _ in range(copies_of(2 * n * k))]
+    out = torch.empty(m, n, device="cuda", dtype=dtype)
+    times = clock.calls(repeats, len(weights), lambda i: torch.matmul(x, weights[i].t(), out=out))
+    return {"bench": "gemm", "config": {"format": name, "shape": f"{m}x{n}x{k}", "dtype": name, "backend": "cublas"},
+            **measured(times, 2 * (n * k + m * k + m * n), tflops=2e-12 * m * n * k)}
+
+
 class Quantisers:
     """Triton's and ours on copies of one tensor."""
 
     def __init__(self, torch, library, rows, cols):
         self.torch, self.library, self.rows, self.cols = torch, library, rows, cols
-        self.count = max(2, -(-COPIES_BYTES // (4 * rows * cols)))
+        self.count = copies_of(4 * rows * cols)
         self.x = [torch.randn(rows, cols, device="cuda") for _ in range(self.count)]
         self.codes = [torch.zeros(rows, cols // 2, device="cuda", dtype=torch.uint8) for _ in range(self.count)]
         self.scales = [torch.zeros(rows, cols // 32, device="cuda", dtype=torch.uint8) for _ in range(self.count)]
@@ -214,6 +224,22 @@ def run_attention(torch, clock, report, case, repeats):
     torch.cuda.empty_cache()
 
 
+def run_products(torch, clock, report, shape, repeats):
+    for name in ("bf16", "f16"):
+        try:
+            report.add(cublas(torch, clock, shape, name, repeats), "{}x{}x{} ".format(*shape) + name)
+        except RuntimeError as error:
+            report.skip("gemm", "cublas", "{}x{}x{} ".format(*shape) + name, error)
+        torch.cuda.empty_cache()
+
+
+def product_shape(text):
+    parts = text.split("x")
+    if len(parts) != 3 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"'{text}' is not MxNxK with all three at least 1")
+    return tuple(int(part) for part in parts)
+
+
 def run_quantisers(torch, clock, report, library, rows, cols, repeats):
     name = f"{rows}x{cols} f32"
     torch.cuda.empty_cache()
@@ -242,14 +268,19 @@ def main():
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--sweep", action="store_true", help="cuDNN over context lengths and batches too")
     parser.add_argument("--library", help="libfp4pa.so with the CUDA back end; without it nothing is quantised")
-    parser.add_argument("--only", default="decode,prefill,quantize", help="a list of these")
+    parser.add_argument("--only", default=",".join(KINDS), help="a list of these (default: %(default)s)")
+    parser.add_argument("--shape", default=PRODUCTS, help="of products, MxNxK, a list (default: %(default)s)")
     arguments = parser.parse_args()
     only = arguments.only.split(",")
     if arguments.repeats < 1:
         parser.error(f"--repeats {arguments.repeats}: must be at least 1")
     for name in only:
-        if name not in ("decode", "prefill", "quantize"):
-            parser.error(f"--only {name}: allowed are decode, prefill, quantize")
+        if name not in KINDS:
+            parser.error(f"--only {name}: allowed are {', '.join(KINDS)}")
+    try:
+        products = [product_shape(text) for text in arguments.shape.split(",")]
+    except ValueError as error:
+        parser.error(f"--shape: {error}")
     try:
         import torch
     except ImportError:
@@ -273,6 +304,9 @@ def main():
                 report.write(arguments.json)
     for case in attention_cases(only, arguments.sweep):
         run_attention(torch, clock, report, case, arguments.repeats)
+        report.write(arguments.json)
+    for shape in products if "gemm" in only else []:
+        run_products(torch, clock, report, shape, arguments.repeats)
         report.write(arguments.json)
     report.write(arguments.json)
 

@@ -4,8 +4,9 @@ to reach.
 
   table.py BENCH.json [PEERS.json ...]
 
-Append and gather say what is scattered over the cache: whole pages, or every token by itself. Rows that were not measured are
-left out. A bar that is missed says so; the exit status is 0 either way.
+Files from before these two measured products (results/h200-gemm-*.json) are read too. Append and gather say what is scattered over
+the cache: whole pages, or every token by itself. Rows that were not measured are left out. A bar that is missed says so; the exit
+status is 0 either way.
 """
 import argparse
 
@@ -16,6 +17,9 @@ from results_file import find
 DECODE = [((64, 64, 8, 8192), 0.90, 3.2, 3.0), ((32, 32, 8, 8192), 0.90, 3.2, 3.0), ((128, 32, 8, 2048), 0.85, 3.0, 2.8),
           ((8, 64, 8, 32768), 0.90, 3.2, 3.0), ((1, 32, 8, 131072), 0.75, 2.6, 2.5), ((16, 32, 32, 4096), 0.85, 3.0, 2.8)]
 FORMATS = ["mxfp4", "nvfp4", "fp8_e4m3", "bf16"]
+# Shape; bars: speed against cuBLAS in bf16, and percent of the read bandwidth.
+PRODUCTS = [("1x8192x8192", 2.8, 75), ("4x8192x8192", 2.8, 75), ("16x8192x8192", 2.8, 75), ("64x8192x8192", 1.7, None),
+            ("256x2880x2880", 1.0, None), ("2048x2880x7680", 0.8, None)]
 TENSORS = ["1024x1024", "2048x2048", "4096x8192", "8192x4096"]
 
 
@@ -62,6 +66,41 @@ def decode_table(results):
         rows.append([name, *(cell(ours[f]) for f in FORMATS), f"{cudnn.us:.1f} us" if cudnn else "",
                      *(f"{cudnn.us / ours[f].us:.2f}" if cudnn and ours[f] else "" for f in ("mxfp4", "nvfp4"))])
     print_table(["batch, query/KV heads, tokens", *FORMATS, "cuDNN bf16", "mxfp4 against it", "nvfp4 against it"], rows)
+
+
+def cublas(results, shape, dtype="bf16"):
+    return find(results, "gemm", backend="cublas", shape=shape, dtype=dtype)
+
+
+def product(results, fmt, shape, dtype, form="a16"):
+    return find(results, "gemm", format=fmt, activations=form, shape=shape, dtype=dtype, scale_layout="linear")
+
+
+def product_table(results, form, name):
+    kinds = [(fmt, dtype) for fmt in FORMATS[:2] for dtype in ("f16", "bf16")]
+    rows = []
+    for shape in dict.fromkeys(r.config["shape"] for r in results if r.bench == "gemm" and r.has(activations=form)):
+        peers = {dtype: cublas(results, shape, dtype) for dtype in ("f16", "bf16")}
+        ours = [product(results, fmt, shape, dtype, form) for fmt, dtype in kinds]
+        rows.append([shape, *(f"{r.us:.1f} us" + (f" ({peers['bf16'].us / r.us:.2f})" if peers["bf16"] else "") if r else ""
+                              for r in ours), *(f"{r.us:.1f} us" if r else "" for r in peers.values())])
+    print_table([f"{name}, MxNxK", *(f"{fmt}, X {dtype}" for fmt, dtype in kinds), "cuBLAS f16", "cuBLAS bf16"], rows)
+
+
+def attention_table(results):
+    """Many queries: whole prompts over a cache, and contiguous Q, K and V."""
+    rows = []
+    for r in results:
+        if r.bench not in ("prefill", "dense", "mxfp8"):
+            continue
+        c = r.config
+        shape = (c["batch"], c["heads"], c["kv_heads"], c["kv_len"] if r.bench == "prefill" else c["length"])
+        what = f"mxfp8, decoded {c['format']}" if r.bench == "mxfp8" else c["format"]
+        what += ", K smoothed" if c.get("smooth_k") else ""
+        tflops = r.tflops or 1e-3 * r.figures["GFLOP_per_s"]
+        rows.append(["prefill" if r.bench == "prefill" else "contiguous", name_of(shape), "causal" if c["causal"] else "all keys",
+                     f"{what}, {c['backend']}", f"{1e-3 * r.us:.2f} ms", f"{tflops:.0f} TFLOP/s"])
+    print_table(["many queries", "", "", "", "time", ""], rows)
 
 
 def digits(value, bar):
@@ -148,19 +187,28 @@ def other_bars(results, bars):
                find(results, "prefill", format="mxfp4", **prompt), 1.0, least=True)
 
 
+def product_bars(results, bars):
+    for shape, speed, share in PRODUCTS:
+        for dtype in ("f16", "bf16"):
+            ours = product(results, "mxfp4", shape, dtype)
+            bars.ratio(f"W4A16 mxfp4 {shape}, X {dtype}, speed against cuBLAS bf16", cublas(results, shape), ours, speed, least=True)
+            if share and ours and ours.share:
+                bars.add(f"W4A16 mxfp4 {shape}, X {dtype}, of the bandwidth", 100 * ours.share, share, " %")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+")
     results, skipped = results_file.load(parser.parse_args().results)
     print(", ".join(dict.fromkeys(f"{r.device}, {r.date}" for r in results if r.share is not None)) + "\n")
     decode_table(results)
-    prefill = [[name_of((r.config["batch"], r.config["heads"], r.config["kv_heads"], r.config["kv_len"])),
-                "causal" if r.config["causal"] else "all keys", f"{r.config['format']}, {r.config['backend']}",
-                f"{1e-3 * r.us:.2f} ms", f"{r.tflops:.0f} TFLOP/s"] for r in results if r.bench == "prefill"]
-    print_table(["prefill", "", "", "time", ""], prefill)
+    attention_table(results)
+    product_table(results, "a16", "W4A16")
+    product_table(results, "a4", "W4A4")
     bars = Bars()
     decode_bars(results, bars)
     other_bars(results, bars)
+    product_bars(results, bars)
     print_table(["", "measured", "bar", ""], bars.rows)
     for line in skipped:
         print(f"not measured: {line}")

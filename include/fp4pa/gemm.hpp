@@ -118,7 +118,8 @@ struct LinearArgs {
   bool weight_settled = false;
 };
 
-/// Bytes of workspace that fp4_linear needs for these sizes and forms; pointers are not looked at.
+/// Bytes of workspace that fp4_linear needs for these sizes and forms, on HIP on devices of the current one's kind; pointers are not
+/// looked at.
 /// @errors kInvalidSize, kUnsupportedFormat, kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status fp4_linear_workspace(const LinearArgs& args, std::size_t* bytes,
                                                     const ExecDesc& exec = {}) noexcept;

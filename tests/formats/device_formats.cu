@@ -1,9 +1,8 @@
 // core/formats on a CUDA device against the same headers compiled for the host: every bit must agree, NaN payloads
 // aside.
 //
-// A program of its own, not a doctest area: it needs nvcc and a device, and says so when there is none (exit code 77).
-//   nvcc -std=c++20 --expt-relaxed-constexpr -O3 -arch=native -Xcompiler -fopenmp -I. -Iinclude
-//   tests/formats/device_formats.cu
+// A program of its own, not a doctest area: it needs nvcc and a device, and says so when there is none (exit code 77). Its target is
+// fp4pa_test_gpu_formats (tests/gpu/CMakeLists.txt).
 #include <cuda_fp4.h>
 #include <cuda_fp6.h>
 #include <cuda_fp8.h>

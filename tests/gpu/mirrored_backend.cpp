@@ -303,6 +303,9 @@ const Backend kMirroredBackend{
     .quantize_weight = gpu_test::quantize_weight,
     .linear_workspace = gpu_test::linear_workspace,
     .linear = gpu_test::linear,
+    .native = [](std::int32_t variant) noexcept {
+      return gpu_test::kBackend.native != nullptr && gpu_test::kBackend.native(variant);
+    },
     .decodes_aside = [](std::int32_t variant) noexcept {
       return gpu_test::kBackend.decodes_aside != nullptr && gpu_test::kBackend.decodes_aside(variant);
     },

@@ -151,7 +151,8 @@ EXPORT hipError_t hipSetDevice(int) { return hipSuccess; }
 EXPORT hipError_t hipGetDeviceProperties(hipDeviceProp_t* p, int) {
   std::memset(p, 0, sizeof *p);
   std::snprintf(p->name, sizeof p->name, "ISA interpreter");
-  std::snprintf(p->gcnArchName, sizeof p->gcnArchName, "gfx950:sramecc+:xnack-");
+  const char* const named = std::getenv("FP4PA_ISA_ARCHITECTURE");  // for what is decided before anything is launched
+  std::snprintf(p->gcnArchName, sizeof p->gcnArchName, "%s:sramecc+:xnack-", named != nullptr ? named : "gfx950");
   p->multiProcessorCount = number("FP4PA_ISA_COMPUTE_UNITS", 3);
   p->sharedMemPerBlock = static_cast<std::size_t>(number("FP4PA_ISA_LDS", 160 * 1024));
   p->maxSharedMemoryPerMultiProcessor = p->sharedMemPerBlock;

@@ -10,6 +10,7 @@
 #include "tests/tool/run_tool.hpp"
 #include "tools/fp4pa/bench_suite.hpp"
 #include "tools/fp4pa/decode_case.hpp"
+#include "tools/fp4pa/device_cpu.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 
 namespace {
@@ -78,6 +79,23 @@ TEST_CASE("bench: the decode suite has the shapes that decoding is judged by, ea
         "--batch 1 --heads 32 --kv-heads 8 --tokens 128K", "--batch 16 --heads 32 --kv-heads 32 --tokens 4K",
         "--batch 64 --heads 32 --kv-heads 8 --tokens 32K --ragged"}) {
     CHECK(all.find(row) != std::string::npos);
+  }
+}
+
+TEST_CASE("bench: the suite full has every row of every other suite but smoke, and so every kind of benchmark") {
+  const auto full = suite_rows("full");
+  std::set<std::string> kinds;
+  for (const std::string& row : full) kinds.insert(row.substr(0, row.find(' ')));
+  for (const auto& kind : fp4pa::tool::bench_kinds()) {
+    INFO(kind.name);
+    CHECK(kinds.count(kind.name) == 1);
+  }
+  for (const std::string& suite : fp4pa::tool::suite_names()) {
+    if (suite == "smoke") continue;
+    for (const std::string& row : suite_rows(suite)) {
+      INFO(suite, ": ", row);
+      CHECK(std::count(full.begin(), full.end(), row) == 1);
+    }
   }
 }
 
@@ -205,6 +223,64 @@ TEST_CASE("bench: the speed against bf16 is that of the same configuration") {
       CHECK(r.at("vs_bf16").get<double>() == doctest::Approx(ratio));
     }
   }
+}
+
+TEST_CASE("bench gemm: where there are graphs a run is a round of calls on weights of their own, and a row is one of them") {
+  // A device whose runs take a second, with the host's memory; what is recorded is made at once.
+  struct Graphs final : fp4pa::tool::Device {
+    std::unique_ptr<Device> host = fp4pa::tool::make_cpu_device();
+    std::vector<std::size_t> allocated;
+    int recordings = 0, evictions = 0;
+    std::string name() const override { return "made up"; }
+    fp4pa::tool::Buffer allocate(std::size_t bytes) override { return allocated.push_back(bytes), host->allocate(bytes); }
+    void upload(void* to, const void* from, std::size_t bytes) override { host->upload(to, from, bytes); }
+    void download(void* to, const void* from, std::size_t bytes) override { host->download(to, from, bytes); }
+    void fill(const fp4pa::tool::Buffer& b, fp4pa::tool::Fill pattern, std::uint64_t seed) override { host->fill(b, pattern, seed); }
+    void evict_caches() override { ++evictions; }
+    double seconds(const std::function<void()>& work) override { return work(), 1.0; }
+    fp4pa::tool::Bandwidth read_bandwidth(int, int) override { return {}; }
+    bool has_threads() const override { return false; }
+    bool has_graphs() const override { return true; }
+    std::function<void()> recorded(const std::function<void(void*)>& work) override {
+      ++recordings;
+      work(nullptr);
+      return [] {};
+    }
+  };
+  const auto measured = [](Graphs& device, bool warm) {
+    fp4pa::tool::BenchOptions options;
+    options.backend = "cpu";
+    options.repeats = 3;
+    options.warmup = 0;
+    options.warm_caches = warm;
+    const auto benchmark = fp4pa::tool::make_bench_gemm();
+    CLI::App app;
+    benchmark->add_options(app);
+    app.parse("--shape 1x64x96 --format nvfp4 --activations a4", false);
+    fp4pa::tool::BenchReport report(device, options);
+    for (const auto& step : benchmark->steps({1})) step.work(report);
+    REQUIRE(report.results().size() == 1);
+    return report.results().front();
+  };
+  // 64 rows of 48 bytes of codes and 6 of scales, each weight on a boundary of 256 bytes: 3072 and 512.
+  const auto has = [](const Graphs& device, std::size_t bytes) {
+    return std::count(device.allocated.begin(), device.allocated.end(), bytes) != 0;
+  };
+  Graphs device, warm;
+  const auto result = measured(device, false);
+  CHECK(device.recordings == 1);
+  CHECK(device.evictions == 3);
+  CHECK(has(device, 64 * 3072));
+  CHECK(has(device, 64 * 512));
+  CHECK(result.figures.at("calls") == 64);
+  CHECK(result.time.median == doctest::Approx(1.0 / 64));
+  CHECK(result.bytes == 64 * (48 + 6) + 2 * (96 + 64));
+  CHECK(!result.config.contains("threads"));
+
+  CHECK(measured(warm, true).figures.at("calls") == 64);
+  CHECK(warm.evictions == 0);
+  CHECK(has(warm, 3072));
+  CHECK(!has(warm, 64 * 3072));
 }
 
 TEST_CASE("bench: CSV has every column that any result has, and quotes what needs it") {

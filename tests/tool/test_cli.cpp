@@ -280,6 +280,25 @@ TEST_CASE("cli: bench compare says which configuration is slowest, and what the 
   CHECK(unmatched(twice + " " + twice) == R"({"after":0,"before":0} of 3)");
 }
 
+TEST_CASE("cli: bench compare reads products from before `bench gemm` took GPUs, and their peers") {
+  const test::Scratch scratch;
+  const std::string results = FP4PA_TESTS_SOURCE_DIR "/../perf/results/";
+  std::ofstream(scratch.file("now")) << R"({"results":[
+    {"bench":"gemm","config":{"format":"mxfp4","activations":"a4","shape":"1x8192x8192","scale_layout":"linear","dtype":"bf16"},
+     "ms":{"median":0.041998}},
+    {"bench":"gemm","config":{"format":"bf16","shape":"1x8192x8192","dtype":"bf16","backend":"cublas"},"ms":{"median":0.0700479}}]})";
+  for (const char* file : {"h200-gemm-2026-11-26.json", "h200-gemm-peers-2026-11-26.json"}) {
+    const test::ToolRun run = run_tool("bench compare --json " + results + file + " " + scratch.file("now"));
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    const auto comparison = nlohmann::json::parse(run.out);
+    REQUIRE(comparison.at("results").size() == 1);
+    CHECK(comparison.at("results").at(0).at("ratio").get<double>() == doctest::Approx(2.0).epsilon(1e-4));
+  }
+  const std::string all = results + "h200-gemm-2026-11-25-3.json " + results + "h200-gemm-2026-11-26.json";
+  CHECK(nlohmann::json::parse(run_tool("bench compare --json " + all).out).at("results").size() == 128);
+}
+
 TEST_CASE("cli: bench compare says in words what a file lacks") {
   const test::Scratch scratch;
   const auto lacks = [&](const std::string& text, const std::string& words) {

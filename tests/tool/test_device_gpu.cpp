@@ -107,6 +107,7 @@ TEST_CASE("gpu device: times are the clock's between events, and bandwidth is by
   CHECK(blocks_of_reads.size() == 3 * 6);  // three sizes of grid, a run to warm up and five
   CHECK(*std::max_element(blocks_of_reads.begin(), blocks_of_reads.end()) == 16 * 3);
   CHECK(!device.has_threads());
+  CHECK(!device.has_graphs());
   CHECK(!device.recorded([](void*) {}));
 }
 

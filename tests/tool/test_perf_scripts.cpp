@@ -2,9 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/tool/run_tool.hpp"
+#include "tools/fp4pa/bench_suite.hpp"
 
 namespace {
 
@@ -34,12 +37,109 @@ TEST_CASE("perf: table.py tells rows apart, fills in cuDNN and shows the digits 
   CHECK(has(run.out, "| mxfp4 b32 32/8 8K, speed against cuDNN | 3.08 | at least 3.2 | missed |"));
 }
 
+TEST_CASE("perf: table.py has products and attention without a cache, of files before and after they were in suites") {
+  if (test::run_program("python3 --version").exit_code != 0) {
+    MESSAGE("left out: python3 is not installed");
+    return;
+  }
+  const test::Scratch scratch;
+  const std::string before = kPerf + "results/h200-gemm-2026-11-26.json ", peers = kPerf + "results/h200-gemm-peers-2026-11-26.json ";
+  const test::ToolRun run = run_script("table.py " + before + peers + kPerf + "results/h200-dense-2026-11-26.json");
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(has(run.out, "| 1x8192x8192 | 12.2 us (2.86) | 13.3 us (2.63) | 13.0 us (2.70) | 13.8 us (2.53) | 39.1 us | 35.0 us |"));
+  CHECK(has(run.out, "| W4A16 mxfp4 1x8192x8192, X f16, of the bandwidth | 63.6 % | at least 75 % | missed |"));
+  CHECK(has(run.out, "| W4A16 mxfp4 2048x2880x7680, X bf16, speed against cuBLAS bf16 | 0.831 | at least 0.8 | reached |"));
+  CHECK(has(run.out, "| contiguous | b4 32/32 2K | causal | mxfp4, cuda | 0.48 ms | 286 TFLOP/s |"));
+  CHECK(has(run.out, "| contiguous | b4 32/32 2K | all keys | nvfp4, K smoothed, cuda | 1.09 ms |"));
+  CHECK(has(run.out, "| contiguous | b4 32/32 2K | causal | mxfp8, decoded per_tile, cuda | 0.45 ms |"));
+
+  // The same program's files today.
+  const std::string file = scratch.file("bench.json");
+  const test::ToolRun bench = test::run_tool("bench --suite gemm --shape 1x64x64 --repeats 1 --warmup 0 --warm-caches --json " + file);
+  REQUIRE(bench.exit_code == 0);
+  const test::ToolRun now = run_script("table.py " + file);
+  CHECK(has(now.out, "| W4A16, MxNxK | mxfp4, X f16 | mxfp4, X bf16 | nvfp4, X f16 | nvfp4, X bf16 |"));
+  CHECK(has(now.out, "| W4A4, MxNxK |"));
+}
+
+TEST_CASE("perf: peers.py times cuBLAS on the suite's products, one call of a round, and table.py sets ours against it") {
+  if (test::run_program("python3 --version").exit_code != 0) {
+    MESSAGE("left out: python3 is not installed");
+    return;
+  }
+  const test::Scratch scratch;
+  const std::string row = fp4pa::tool::suite_rows("gemm").front();
+  const std::string shapes = row.substr(row.find("--shape ") + 8, row.find(" --dtype") - row.find("--shape ") - 8);
+  CHECK(has(run_script("peers.py --help", "COLUMNS=400 ").out, "(default: " + shapes + ")"));
+  CHECK(has(run_script("peers.py --only gem").err, "--only gem: allowed are decode, prefill, quantize, gemm"));
+  CHECK(has(run_script("peers.py --shape 3x0x4").err, "'3x0x4' is not MxNxK with all three at least 1"));
+
+  // A PyTorch whose products take a nanosecond for a KiB of their weight, and whose sums, which displace the caches, take a second.
+  const std::string file = scratch.file("peers.json");
+  const test::ToolRun run = run_script("peers.py --only decode,gemm --shape 1x8192x8192,256x2880x2880 --repeats 3 --json " + file,
+                                       "PYTHONPATH=" FP4PA_TESTS_SOURCE_DIR "/tool/fake_torch ");
+  INFO(run.out, run.err);
+  REQUIRE(run.exit_code == 0);
+  const auto document = nlohmann::json::parse(test::read_text(file));
+  CHECK(!document.at("skipped").empty());  // it has no attention
+  REQUIRE(document.at("results").size() == 4);
+  const auto& first = document.at("results").at(0);
+  CHECK(first.at("config").dump() == R"({"backend":"cublas","dtype":"bf16","format":"bf16","shape":"1x8192x8192"})");
+  CHECK(first.at("ms").at("median").get<double>() == doctest::Approx(1e-6 * (8192.0 * 8192 * 2 / 1024)));
+  const test::ToolRun table = run_script("table.py " + kPerf + "results/h200-gemm-2026-11-26.json " + file);
+  CHECK(has(table.out, "| 1x8192x8192 | 12.2 us (10.70) |"));
+}
+
+TEST_CASE("perf: plot.py takes a full suite's plain decodes for bars, not those of its layers") {
+  if (test::run_program("python3 --version").exit_code != 0) {
+    MESSAGE("left out: python3 is not installed");
+    return;
+  }
+  const auto recorded = [](const char* file) { return nlohmann::json::parse(test::read_text(kPerf + "results/" + file)); };
+  auto full = recorded("h200-suite-2026-11-26.json");
+  for (const auto& row : recorded("h200-layers-2026-11-23.json").at("results")) full["results"].push_back(row);
+  const test::Scratch scratch;
+  std::ofstream(scratch.file("full.json")) << full.dump();
+  const test::ToolRun run = test::run_program(
+      "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=" + kPerf + " python3 -c \"import plot; rows = plot.load_shapes(['" +
+      scratch.file("full.json") + "'])[0]; print(len(rows), len({r[:2] for r in rows}))\"");
+  INFO(run.err);
+  CHECK(run.out == "40 40\n");  // ten shapes in four formats
+}
+
 TEST_CASE("perf: scripts with a shebang can be run") {
   for (const auto& entry : std::filesystem::directory_iterator(kPerf)) {
     if (!entry.is_regular_file() || test::read_text(entry.path()).substr(0, 2) != "#!") continue;
     INFO(entry.path().string());
     CHECK((entry.status().permissions() & std::filesystem::perms::owner_exec) != std::filesystem::perms::none);
   }
+}
+
+TEST_CASE("perf: every program of tests/ for a device is named by a CMake file, and gpu_check.sh builds and runs every test") {
+  const std::filesystem::path tests = FP4PA_TESTS_SOURCE_DIR;
+  std::string cmake;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(tests)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "CMakeLists.txt" || entry.path().extension() == ".cmake") cmake += test::read_text(entry.path());
+  }
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(tests)) {
+    if (entry.path().extension() != ".cu" && entry.path().extension() != ".hip") continue;
+    INFO(entry.path().string());
+    CHECK(has(cmake, entry.path().filename().string()));
+  }
+  const std::string gpu = test::read_text(tests / "gpu/CMakeLists.txt"), script = test::read_text(kPerf + "gpu_check.sh");
+  const std::string command = "add_executable(fp4pa_";
+  int programs = 0;
+  for (std::size_t at = gpu.find(command); at != std::string::npos; at = gpu.find(command, at + 1), ++programs) {
+    const std::size_t begin = at + command.size() - 6;
+    const std::string program = gpu.substr(begin, gpu.find_first_of(" \n", begin) - begin);
+    INFO(program);
+    const std::size_t first = script.find(program);  // built
+    CHECK(first != std::string::npos);
+    CHECK(script.find(program, first + 1) != std::string::npos);  // and run
+  }
+  CHECK(programs == 4);
 }
 
 TEST_CASE("perf: gpu_check.sh knows its steps before it makes anything, and its help is its header") {

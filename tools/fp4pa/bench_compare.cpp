@@ -1,8 +1,10 @@
 // `fp4pa bench compare`: two result files, matched by benchmark and configuration.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 
@@ -42,6 +44,25 @@ const Json& entry(const std::string& path, const std::string& where, const Json&
   return *found;
 }
 
+/// A row of the files that a program of its own wrote for products on GPUs before `bench gemm` had graphs
+/// (perf/results/h200-gemm-*.json), and its peers' rows, in today's names; any other row as it is.
+Json in_todays_names(Json row) {
+  const auto has_texts = [&](std::initializer_list<const char*> keys) {
+    return std::all_of(keys.begin(), keys.end(), [&](const char* key) { return row.contains(key) && row[key].is_string(); });
+  };
+  if (!row.is_object() || row.contains("bench") || !row.contains("us") || !row["us"].is_number()) return row;
+  Json config;
+  if (has_texts({"format", "form", "x", "shape"})) {
+    config = {{"format", row["format"]}, {"activations", row["form"]}, {"dtype", row["x"]}, {"scale_layout", "linear"}};
+  } else if (has_texts({"peer", "dtype", "shape"})) {
+    config = {{"format", row["dtype"]}, {"dtype", row["dtype"]}, {"backend", row["peer"]}};
+  } else {
+    return row;
+  }
+  config["shape"] = row["shape"];
+  return {{"bench", "gemm"}, {"config", std::move(config)}, {"ms", {{"median", 1e-3 * row["us"].get<double>()}}}};
+}
+
 std::string text_or_unknown(const Json& document, const char* key) {
   const auto found = document.find(key);
   return found != document.end() && found->is_string() ? found->get<std::string>() : "unknown";
@@ -53,7 +74,8 @@ Results load(const std::string& path) {
   const Json document = Json::parse(in, nullptr, false);
   if (!document.is_object()) refuse(path, document.is_discarded() ? "it is no JSON" : "it is no JSON object");
   Results loaded{text_or_unknown(document, "device"), text_or_unknown(document, "caches"), {}};
-  for (const Json& result : entry(path, "the file", document, "results", &Json::is_array, "a list")) {
+  for (const Json& row : entry(path, "the file", document, "results", &Json::is_array, "a list")) {
+    const Json result = in_todays_names(row);
     const std::string where = fmt::format("result {}", loaded.medians.size() + 1);
     std::string key = entry(path, where, result, "bench", &Json::is_string, "a text").get<std::string>();
     for (const auto& [name, value] : entry(path, where, result, "config", &Json::is_object, "an object").items()) {
@@ -99,7 +121,7 @@ void compare(const CompareOptions& o) {
         worst = ratio;
         slowest = key;
       }
-      table.add({key, fmt::format("{:.3f}", old_ms), fmt::format("{:.3f}", new_ms), fmt::format("{:.3f}", ratio)});
+      table.add({key, fmt::format("{:.4f}", old_ms), fmt::format("{:.4f}", new_ms), fmt::format("{:.3f}", ratio)});
       document["results"].push_back({{"configuration", key}, {"before_ms", old_ms}, {"after_ms", new_ms}, {"ratio", ratio}});
       break;
     }

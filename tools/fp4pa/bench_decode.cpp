@@ -230,10 +230,10 @@ class BenchGraph final : public BenchDecode {
     const auto replay = report.device().recorded(decode.prepare(report.device(), threads));
     if (!replay)
       return report.add(BenchSkip{label_of("graph", spec), "this device's back end records no graphs; cuda does"});
-    Spread time = measure(report.device(), report.options(), [&] {
+    const auto replays = [&] {
       for (int i = 0; i < calls_; ++i) replay();
-    });
-    for (double* t : {&time.min, &time.p10, &time.median, &time.p90}) *t /= calls_;
+    };
+    const Spread time = per_call(measure(report.device(), report.options(), replays), calls_);
     BenchResult r = result_of("graph", report.device(), spec, decode, threads, time);
     r.config["calls"] = calls_;
     r.figures["us_per_call"] = 1e6 * time.median;

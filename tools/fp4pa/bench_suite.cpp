@@ -108,12 +108,12 @@ const std::vector<Suite>& suites() {
        {}},
       {"gemm",
        "products of a 16-bit X with an FP4 weight",
-       {"gemm --shape 1x8192x8192,4x8192x8192,16x8192x8192,64x8192x8192,256x2880x2880,2048x2880x7680"},
+       {"gemm --shape 1x8192x8192,4x8192x8192,16x8192x8192,64x8192x8192,256x2880x2880,2048x2880x7680 --dtype f16,bf16"},
        {}},
       {"full",
-       "decode, variants, prefill, graph, cache and sweep; not layers, dense and gemm",
+       "all of the above but smoke",
        {},
-       {"decode", "variants", "prefill", "graph", "cache", "sweep"}},
+       {"decode", "variants", "layers", "prefill", "graph", "cache", "sweep", "dense", "gemm"}},
   };
   return kSuites;
 }

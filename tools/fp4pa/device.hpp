@@ -78,6 +78,8 @@ class Device {
   [[nodiscard]] virtual Bandwidth read_bandwidth(int threads, int repeats) = 0;
   /// Whether a number of threads can be chosen.
   [[nodiscard]] virtual bool has_threads() const = 0;
+  /// Whether what is enqueued can be recorded.
+  [[nodiscard]] virtual bool has_graphs() const = 0;
   /// Records what `work` enqueues on the stream that it is given; a call of the result enqueues all of it again, on the default
   /// stream. Empty where the device has no graphs.
   [[nodiscard]] virtual std::function<void()> recorded(const std::function<void(void* stream)>& work) = 0;

@@ -124,6 +124,7 @@ class CpuDevice final : public Device {
   }
 
   bool has_threads() const override { return true; }
+  bool has_graphs() const override { return false; }
   std::function<void()> recorded(const std::function<void(void*)>&) override { return {}; }
 
  private:

@@ -46,6 +46,7 @@ class RecordingStream {
 
 class CudaDevice final : public GpuDevice {
  public:
+  bool has_graphs() const override { return true; }
   std::function<void()> recorded(const std::function<void(void*)>& work) override {
     work(nullptr);  // kernels are loaded at their first launch, which is not to be recorded
     must(cudaDeviceSynchronize(), "running what is to be recorded");

@@ -44,30 +44,65 @@ struct Outputs {
   Buffer<float> lse;
 };
 
-class Dense final : public Call {
+/// What the configurations of both calls have in common.
+template <class Config>
+[[nodiscard]] Config config_of(std::int32_t queries) {
+  Config c;
+  c.num_q_heads = kQHeads;
+  c.num_kv_heads = kKvHeads;
+  c.head_dim = kDim;
+  c.causal = true;
+  c.limits = limits_of(queries);
+  c.backend = "cuda";
+  return c;
+}
+
+/// A call of a plan: its lengths, outputs and workspace, and what of the arguments is about these.
+template <class Plan, class Args>
+class PlannedCall : public Call {
+ public:
+  explicit PlannedCall(const Plan& plan)
+      : plan_(plan), lengths_(plan.config().limits), out_(lengths_.rows), workspace_(plan.workspace_bytes()) {}
+  void clear() final {
+    out_.clear();
+    workspace_.fill(0xff);
+  }
+  [[nodiscard]] std::vector<std::uint8_t> results() const final { return out_.results(); }
+
+ protected:
+  [[nodiscard]] Args common_args(cudaStream_t stream) const {
+    Args a;
+    a.o = out_.o.data();
+    a.lse = out_.lse.data();
+    a.rows = lengths_.batch();
+    a.workspace = workspace_.data();
+    a.workspace_bytes = workspace_.size();
+    a.stream = stream;
+    return a;
+  }
+  Plan plan_;
+  Lengths lengths_;
+
+ private:
+  Outputs out_;
+  Buffer<std::uint8_t> workspace_;
+};
+
+class Dense final : public PlannedCall<DenseAttentionPlan, DenseAttentionArgs> {
  public:
   static DenseAttentionPlan plan_of(KvFormat format, std::int32_t queries, bool smooth_k) {
-    DenseAttentionConfig c;
-    c.num_q_heads = kQHeads;
-    c.num_kv_heads = kKvHeads;
-    c.head_dim = kDim;
-    c.causal = true;
+    auto c = config_of<DenseAttentionConfig>(queries);
     c.k_format = c.v_format = format;
     c.smooth_k = smooth_k;
-    c.limits = limits_of(queries);
-    c.backend = "cuda";
     DenseAttentionPlan plan;
     must_succeed(plan_dense_attention(c, &plan), "planning a dense attention");
     return plan;
   }
   explicit Dense(const DenseAttentionPlan& plan)
-      : lengths_(plan.config().limits),
-        out_(lengths_.rows),
-        q_(out_.o.size()),
+      : PlannedCall(plan),
+        q_(static_cast<std::size_t>(lengths_.rows) * kQHeads * kDim),
         k_(std::size_t{kKeys} * kKvHeads * kDim),
-        v_(k_.size()),
-        workspace_(plan.workspace_bytes()),
-        plan_(plan) {}
+        v_(k_.size()) {}
   void fill(std::uint32_t seed) override {
     lengths_.fill(seed);
     q_.upload(bf16_values(q_.size(), seed));
@@ -75,30 +110,15 @@ class Dense final : public Call {
     v_.upload(bf16_values(v_.size(), seed + 2));
   }
   Status enqueue(cudaStream_t stream) override {
-    DenseAttentionArgs a;
+    DenseAttentionArgs a = common_args(stream);
     a.q = q_.data();
     a.k = {k_.data(), DType::kBF16, 0, 0};
     a.v = {v_.data(), DType::kBF16, 0, 0};
-    a.o = out_.o.data();
-    a.lse = out_.lse.data();
-    a.rows = lengths_.batch();
-    a.workspace = workspace_.data();
-    a.workspace_bytes = workspace_.size();
-    a.stream = stream;
     return run_dense_attention(plan_, a);
   }
-  void clear() override {
-    out_.clear();
-    workspace_.fill(0xff);
-  }
-  [[nodiscard]] std::vector<std::uint8_t> results() const override { return out_.results(); }
 
  private:
-  Lengths lengths_;
-  Outputs out_;
   Buffer<std::uint16_t> q_, k_, v_;
-  Buffer<std::uint8_t> workspace_;
-  DenseAttentionPlan plan_;
 };
 
 /// Of up to 4 in magnitude.
@@ -119,29 +139,17 @@ struct Mxfp8Values {
   Buffer<std::uint8_t> codes, scales;
 };
 
-class Mxfp8 final : public Call {
+class Mxfp8 final : public PlannedCall<Mxfp8AttentionPlan, Mxfp8AttentionArgs> {
  public:
   static Mxfp8AttentionPlan plan_of(std::int32_t queries, Mxfp8Decode decode) {
-    Mxfp8AttentionConfig c;
-    c.num_q_heads = kQHeads;
-    c.num_kv_heads = kKvHeads;
-    c.head_dim = kDim;
-    c.causal = true;
+    auto c = config_of<Mxfp8AttentionConfig>(queries);
     c.decode = decode;
-    c.limits = limits_of(queries);
-    c.backend = "cuda";
     Mxfp8AttentionPlan plan;
     must_succeed(plan_mxfp8_attention(c, &plan), "planning an MXFP8 attention");
     return plan;
   }
   explicit Mxfp8(const Mxfp8AttentionPlan& plan)
-      : lengths_(plan.config().limits),
-        out_(lengths_.rows),
-        q_(lengths_.rows, kQHeads),
-        k_(kKeys, kKvHeads),
-        v_(kKeys, kKvHeads),
-        workspace_(plan.workspace_bytes()),
-        plan_(plan) {}
+      : PlannedCall(plan), q_(lengths_.rows, kQHeads), k_(kKeys, kKvHeads), v_(kKeys, kKvHeads) {}
   void fill(std::uint32_t seed) override {
     lengths_.fill(seed);
     q_.fill(seed);
@@ -149,30 +157,15 @@ class Mxfp8 final : public Call {
     v_.fill(seed + 4);
   }
   Status enqueue(cudaStream_t stream) override {
-    Mxfp8AttentionArgs a;
+    Mxfp8AttentionArgs a = common_args(stream);
     a.q = q_.tensor();
     a.k = k_.tensor();
     a.v = v_.tensor();
-    a.o = out_.o.data();
-    a.lse = out_.lse.data();
-    a.rows = lengths_.batch();
-    a.workspace = workspace_.data();
-    a.workspace_bytes = workspace_.size();
-    a.stream = stream;
     return run_mxfp8_attention(plan_, a);
   }
-  void clear() override {
-    out_.clear();
-    workspace_.fill(0xff);
-  }
-  [[nodiscard]] std::vector<std::uint8_t> results() const override { return out_.results(); }
 
  private:
-  Lengths lengths_;
-  Outputs out_;
   Mxfp8Values q_, k_, v_;
-  Buffer<std::uint8_t> workspace_;
-  Mxfp8AttentionPlan plan_;
 };
 
 }  // namespace
