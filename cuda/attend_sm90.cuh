@@ -13,7 +13,7 @@ template <int index>
 using WgmmaShim = sm90::PrefillShim<sm90::kInstances[index], sm90::ConsumerExec>;
 
 /// Registers of a thread, of 128 with which all begin: as many as multiplying has more, decoding has less.
-constexpr int consumer_registers(const core::SimtConfig& c) { return c.segments == 2 ? 160 : c.blocks == 1 ? 168 : 152; }
+constexpr int consumer_registers(const core::SimtConfig& c) { return c.blocks == 1 ? 168 : 152; }
 constexpr int producer_registers(const core::SimtConfig& c) { return 2 * 128 - consumer_registers(c); }
 
 /// The items of the block, for the warps that multiply.
