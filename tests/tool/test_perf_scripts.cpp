@@ -98,7 +98,8 @@ TEST_CASE("perf: plot.py takes a full suite's plain decodes for bars, not those 
   }
   const auto recorded = [](const char* file) { return nlohmann::json::parse(test::read_text(kPerf + "results/" + file)); };
   auto full = recorded("h200-suite-2026-11-26.json");
-  for (const auto& row : recorded("h200-layers-2026-11-23.json").at("results")) full["results"].push_back(row);
+  const auto layers = recorded("h200-layers-2026-11-23.json");
+  for (const auto& row : layers.at("results")) full["results"].push_back(row);
   const test::Scratch scratch;
   std::ofstream(scratch.file("full.json")) << full.dump();
   const test::ToolRun run = test::run_program(
