@@ -65,17 +65,6 @@ struct F16Window {
     return (p % 2 == 0 ? both << 10 : both << 2) & 0x7c007c00u;
   }
 
-  /// 16 bytes of codes of E2M1 to chunks of operands.
-  /// @param by  word number and pair -> their factors
-  template <int kOut, class Factors>
-  FP4PA_FN static void decode_pairs(const std::uint32_t (&codes)[4], Factors&& by, sm80::Chunk (&out)[kOut]) {
-    FP4PA_UNROLL
-    for (int w = 0; w < 4; ++w) {
-      sm80::e2m1_to_f16(codes[w], out[w].word);
-      FP4PA_UNROLL
-      for (int p = 0; p < 4; ++p) out[w].word[p] = sm80::multiply_f16(out[w].word[p], by(w, p));
-    }
-  }
   /// 16 bytes of codes to chunks of operands.
   template <int kOut>
   FP4PA_FN static void decode(const std::uint32_t (&codes)[4], std::uint32_t by, sm80::Chunk (&out)[kOut]) {

@@ -415,11 +415,14 @@ class TileLoader {
   }
   FP4PA_FN void decode_by_tokens(Lane lane, const std::uint32_t (&codes)[4], Chunk (&out)[kOut]) const {
     const auto& s = scales_[lane];
-    if constexpr (has_window(kKind)) {
-      F16Window<kKind>::decode_pairs(codes, [&](int w, int p) { return F16Window<kKind>::factors(s[2 * w], s[2 * w + 1], p); }, out);
-    } else {
-      sm80::decode_chunk<kKind>(codes, [&](int w, int p) { return sm80::e4m3_pair_to_f16(s[2 * w], s[2 * w + 1], p); }, out);
-    }
+    // Factors in f16, whatever they were made of, multiply codes as NVFP4's do.
+    sm80::decode_chunk<KvKind::kNvfp4Tokens>(codes, [&](int w, int p) {
+      if constexpr (has_window(kKind)) {
+        return F16Window<kKind>::factors(s[2 * w], s[2 * w + 1], p);
+      } else {
+        return sm80::e4m3_pair_to_f16(s[2 * w], s[2 * w + 1], p);
+      }
+    }, out);
   }
   /// The same to bf16, from the pages.
   FP4PA_FN void store_wide(int c, std::uint32_t to) {

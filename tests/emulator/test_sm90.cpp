@@ -317,7 +317,7 @@ TEST_CASE("sm_90a: prompts over two tiers, and over values scaled along tokens")
             CHECK(used.segments == (two_tier ? 2 : 1));
             CHECK(core::along_tokens(used.v[0]) == !two_tier);
             const scene::Scene::Error error = s.error();
-            CHECK(error.o <= 3e-3);
+            CHECK(error.o <= 3e-3);  // the grid below has 1.4e-3 and 6.2e-6 at most of these kernels, with P in bf16 beside what is recent
             CHECK(error.lse <= 2e-5);
           }
           s.config.sliding_window = 0;
