@@ -12,9 +12,14 @@ namespace fp4pa::cuda {
 template <int index>
 using WgmmaShim = sm90::PrefillShim<sm90::kInstances[index], sm90::ConsumerExec>;
 
-/// Registers of a thread, of 128 with which all begin: as many as multiplying has more, decoding has less.
-constexpr int consumer_registers(const core::SimtConfig& c) { return c.blocks == 1 ? 168 : 152; }
-constexpr int producer_registers(const core::SimtConfig& c) { return 2 * 128 - consumer_registers(c); }
+/// Registers of a thread, out of those with which all begin: what multiplying has more, decoding has less.
+constexpr int consumer_registers(const core::SimtConfig& c) { return c.head_dim > 128 ? 208 : c.blocks == 1 ? 168 : 152; }
+constexpr int producer_registers(const core::SimtConfig& c) {
+  constexpr int kUnit = 8;
+  const int warps = c.warps + c.producers;
+  const int all = 65536 / 32 / (c.blocks * warps) / kUnit * kUnit;
+  return (all * warps - consumer_registers(c) * c.warps) / c.producers;
+}
 
 /// The items of the block, for the warps that multiply.
 template <class Shim>

@@ -147,6 +147,10 @@ inline constexpr SimtConfig kInstances[] = {
     instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4Tokens, 128, 64),
     instance::with_recent(instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128, 64), KvKind::kBf16),
     instance::with_recent(instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 128, 64), KvKind::kBf16),
+    instance::prefill(KvKind::kFp8, KvKind::kFp8, 128, 64),
+    instance::prefill(KvKind::kBf16, KvKind::kBf16, 64, 64),
+    instance::plain(instance::decode(KvKind::kF16, KvKind::kF16, 128, 1, 6, 1, 2)),
+    instance::prefill(KvKind::kF16, KvKind::kF16, 128, 64),
     instance::any(1, 4),
     instance::prefill_any(),
 };

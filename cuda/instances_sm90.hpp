@@ -15,6 +15,10 @@ constexpr core::SimtConfig prefill(KvKind kind, int head_dim, int tile_keys) {
   const bool plain = head_dim == 128 && tile_keys == 128;
   return {{kind, kind}, {kind, kind}, 1, head_dim, true, 1, core::WarpsDivide::kRows, 8, 1, tile_keys, {0, 0}, true, 8, plain};
 }
+/// Twice the dims: sums of 256 leave registers for tiles of 64 keys, which one warpgroup decodes.
+constexpr core::SimtConfig prefill_256(KvKind kind, bool plain) {
+  return {{kind, kind}, {kind, kind}, 1, 256, true, 1, core::WarpsDivide::kRows, 8, 1, 64, {0, 0}, true, 4, plain};
+}
 /// With values scaled along tokens, of which a warp decodes no more rows than share scales.
 constexpr core::SimtConfig prefill_tokens(KvKind k, KvKind v) {
   core::SimtConfig c = prefill(k, 128, 64);
@@ -55,6 +59,17 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::with_recent(instance::prefill(KvKind::kNvfp4, 128, 64), KvKind::kBf16),
     instance::prefill_tokens(KvKind::kMxfp4, KvKind::kMxfp4Tokens),
     instance::prefill_tokens(KvKind::kNvfp4, KvKind::kNvfp4Tokens),
+    instance::prefill(KvKind::kFp8, 64, 128),
+    instance::prefill(KvKind::kBf16, 64, 128),
+    instance::prefill(KvKind::kF16, 128, 64),
+    instance::prefill_256(KvKind::kMxfp4, true),
+    instance::prefill_256(KvKind::kNvfp4, true),
+    instance::prefill_256(KvKind::kFp8, true),
+    instance::prefill_256(KvKind::kBf16, true),
+    instance::prefill_256(KvKind::kMxfp4, false),
+    instance::prefill_256(KvKind::kNvfp4, false),
+    instance::prefill_256(KvKind::kFp8, false),
+    instance::prefill_256(KvKind::kBf16, false),
 };
 /// Of a block.
 [[nodiscard]] constexpr int threads_of(const core::SimtConfig& c) { return 32 * (c.warps + c.producers); }

@@ -38,7 +38,9 @@ class Sm90Exec : public Sm80Exec {
   template <int kBytes, int kWords>
   void load_scales_if(std::uint32_t (&x)[kWords], const void* from, bool exists, Site at = Site::current()) {
     if (!exists) return;
-    if constexpr (kBytes == 8) {
+    if constexpr (kBytes == 16) {
+      load_chunk_if(x, from, true, at);
+    } else if constexpr (kBytes == 8) {
       const auto both = load_global<std::uint64_t>(from, at);
       x[0] = static_cast<std::uint32_t>(both);
       x[1] = static_cast<std::uint32_t>(both >> 32);

@@ -57,11 +57,13 @@ class WarpExec : public sm80::WarpExec {
         : "+r"(x)
         : "l"(from), "r"(static_cast<int>(exists)));
   }
-  /// A key's scales, of kBytes bytes, aligned to as many: 2, 4 or 8.
+  /// A key's scales, of kBytes bytes, aligned to as many: 2, 4, 8 or 16.
   template <int kBytes, int kWords>
   __device__ __forceinline__ void load_scales_if(std::uint32_t (&x)[kWords], const void* from, bool exists) const {
-    static_assert((kBytes == 8 && kWords == 2) || (kBytes <= 4 && kWords == 1));
-    if constexpr (kBytes == 8) {
+    static_assert(kBytes <= 4 ? kWords == 1 : kBytes == 4 * kWords);
+    if constexpr (kBytes == 16) {
+      load_chunk_if(x, from, exists);
+    } else if constexpr (kBytes == 8) {
       asm volatile(
           "{\n"
           ".reg .pred p;\n"

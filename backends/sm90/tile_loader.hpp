@@ -67,7 +67,7 @@ class TileLoader {
   static constexpr int kSideBySide = E::kLanes / kChunks;                              // rows of a warp's copy
   static constexpr int kCopies = kRows / kSideBySide;
   // Few query rows: their warpgroup is done with a tile before memory answers, and has registers to spare.
-  static constexpr bool kEarly = kWarps == 2;
+  static constexpr bool kEarly = kWarps == 2 && kHeadDim <= 128;
   static constexpr int kHeld = kCopies > (kEarly ? 8 : 4) ? kCopies / (kCopies > 8 ? 4 : 2) : kCopies;  // that are under way
   // How lanes are told where the rows lie that they copy: pages of all at once, or each row's place when it is its turn, which
   // takes fewer registers.
@@ -78,9 +78,12 @@ class TileLoader {
   static constexpr bool kTokens = core::along_tokens(kKind);
   static constexpr int kChunkDims = kHeadDim / kChunks;
   static constexpr int kWords = kTokens ? kChunkDims / 4 : kScaleBytes == 0 ? 1 : (kScaleBytes + 3) / 4;
+  // Of a row's words lanes are handed all, or where these are many the one that their chunk's scales lie in.
+  static constexpr bool kPicks = !kTokens && kWords > (has_window(kKind) ? 1 : 2);
+  static constexpr int kHandedWords = kPicks ? 1 : kWords;
   using ScaleWords = PerLane<std::uint32_t[kWords]>;
+  using HandedScales = PerLane<std::uint32_t[kCopies][kHandedWords]>;
   static_assert(kRows <= E::kLanes && kRows % kSideBySide == 0 && (!kTokens || kRows <= core::kScalePiece));
-  static_assert(!has_window(kKind) || kTokens || kWords == 1);
   // Rows that do not exist keep codes of earlier ones where no code is infinite or NaN: their scales are 0.
   static constexpr bool kAnyCodes = core::is_fp4(kKind) && !kTokens;
 
@@ -168,10 +171,12 @@ class TileLoader {
     const PerLane<Share> share = shares();
     PerLane<std::uint32_t[kOut]> target;
     if constexpr (kStores) find_targets(share, to, target);
-    PerLane<std::uint32_t[kCopies][kWords]> scales;
+    HandedScales scales;
     if constexpr (kStores) {
       FP4PA_UNROLL
-      for (int c = 0; c < kCopies; ++c) hand_scales(c, share, scales);
+      for (int c = 0; c < kCopies; ++c) {
+        hand_scales(c, share, [&](Lane lane, int w, std::uint32_t x) { scales[lane][c][w] = x; });
+      }
     }
     if constexpr (kAtOnce) hand_pages(share, kTileKeys);
     const std::int32_t at_hand = first_;
@@ -342,14 +347,22 @@ class TileLoader {
   [[nodiscard]] FP4PA_FN PerLane<T> hand(const PerLane<T>& x, int c, const PerLane<Share>& share) {
     return exec_.shuffle(x, [&](Lane lane) { return share[lane].row + c * kSideBySide; });
   }
-  FP4PA_FN void hand_scales(int c, const PerLane<Share>& share, PerLane<std::uint32_t[kCopies][kWords]>& scales) {
+  /// The same of the row's scales that are handed over: f(lane, word, scales).
+  template <class F>
+  FP4PA_FN void hand_scales(int c, const PerLane<Share>& share, F&& f) {
     if constexpr (kScaleBytes > 0) {
       FP4PA_UNROLL
       for (int w = 0; w < kWords; ++w) {
         PerLane<std::uint32_t> own;
         exec_.each_lane([&](Lane lane) { own[lane] = scales_[lane][w]; });
         const PerLane<std::uint32_t> got = hand(own, c, share);
-        exec_.each_lane([&](Lane lane) { scales[lane][c][w] = got[lane]; });
+        exec_.each_lane([&](Lane lane) {
+          if constexpr (kPicks) {
+            if (w == 0 || row_scale(share[lane].chunk) / 4 == w) f(lane, 0, got[lane]);
+          } else {
+            f(lane, w, got[lane]);
+          }
+        });
       }
     }
   }
@@ -395,7 +408,7 @@ class TileLoader {
     });
   }
   /// Decodes the c-th chunk that a lane copied.
-  FP4PA_FN void store(int c, const PerLane<Share>& share, const PerLane<std::uint32_t[kCopies][kWords]>& scales,
+  FP4PA_FN void store(int c, const PerLane<Share>& share, const HandedScales& scales,
                       const PerLane<std::uint32_t[kOut]>& target) {
     exec_.each_lane([&](Lane lane) {
       const auto& codes = codes_[lane][c % kHeld].word;
@@ -407,7 +420,7 @@ class TileLoader {
       } else if constexpr (has_window(kKind)) {
         F16Window<kKind>::decode(codes, F16Window<kKind>::factor(scale[0], scale_of_chunk(chunk)), out);
       } else {
-        sm80::decode_chunk<kKind>(codes, [&](int w) { return sm80::e4m3_to_f16(twice(scale, 2 * chunk + w / 2)); }, out);
+        sm80::decode_chunk<kKind>(codes, [&](int w) { return sm80::e4m3_to_f16(twice(scale, scale_of_chunk(chunk) + w / 2)); }, out);
       }
       if constexpr (kPairs) sm80::pair_dims(out[0].word);
       store_chunks(lane, c, target, out);
@@ -429,10 +442,8 @@ class TileLoader {
     const PerLane<Share> share = shares();
     PerLane<std::uint32_t[kOut]> target;
     find_targets(share, to, target);
-    PerLane<std::uint32_t> own;
-    exec_.each_lane([&](Lane lane) { own[lane] = scales_[lane][0]; });
     PerLane<std::uint32_t> scales;
-    if constexpr (!kTokens) scales = hand(own, c, share);
+    hand_scales(c, share, [&](Lane lane, int, std::uint32_t x) { scales[lane] = x; });
     PerLane<std::int32_t> page;
     PerLane<std::uint64_t> row;
     if constexpr (kAtOnce) {
@@ -467,12 +478,16 @@ class TileLoader {
       exec_.template store_shared<Chunk>(lane, Tile::later_row(target[lane][i], c * kSideBySide), out[i]);
     }
   }
-  /// Scale, among a row's, of chunk `chunk` of E8M0's kinds.
-  [[nodiscard]] FP4PA_FN static int scale_of_chunk(int chunk) { return kKind == KvKind::kMxfp8 ? chunk / 2 : chunk; }
+  /// Where the first scale of chunk `chunk` stands among those that were handed over.
+  [[nodiscard]] FP4PA_FN static int scale_of_chunk(int chunk) { return kPicks ? row_scale(chunk) % 4 : row_scale(chunk); }
+  /// The same among its row's.
+  [[nodiscard]] FP4PA_FN static int row_scale(int chunk) {
+    return kKind == KvKind::kMxfp8 ? chunk / 2 : kKind == KvKind::kNvfp4 ? 2 * chunk : chunk;
+  }
   /// Byte i of a row's scales, in bits 7..0 and 15..8.
-  [[nodiscard]] FP4PA_FN static std::uint32_t twice(const std::uint32_t (&scales)[kWords], int i) {
+  [[nodiscard]] FP4PA_FN static std::uint32_t twice(const std::uint32_t (&scales)[kHandedWords], int i) {
 #if defined(__CUDA_ARCH__)
-    return __byte_perm(scales[0], scales[kWords - 1], 0x11 * i);
+    return __byte_perm(scales[0], scales[kHandedWords - 1], 0x11 * i);
 #else
     return ((scales[i / 4] >> (i % 4 * 8)) & 0xffu) * 0x101u;
 #endif

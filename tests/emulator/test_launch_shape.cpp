@@ -259,4 +259,24 @@ TEST_CASE("prompts have tiles of many rows whatever the cache, where the device 
   c.cache.head_dim = 192;
   CHECK(rows(kH200) == 64);
   CHECK(rows(kSm80) == 64);
+  // One format at any head_dim of kernels for few rows; off sm_90a these are as fast as any for many in some.
+  const auto few_suffice = [](KvFormat format, int head_dim) {
+    return head_dim == 256 || (head_dim == 64 && format != KvFormat::kBf16);
+  };
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16}) {
+    c.cache.v.format = c.cache.k.format = format;
+    for (const int head_dim : {64, 128, 256}) {
+      CAPTURE(std::string(name_of(format)));
+      CAPTURE(head_dim);
+      c.cache.head_dim = head_dim;
+      for (const float softcap : {0.0f, 50.0f}) {
+        c.softcap = softcap;
+        CHECK(rows(kH200) == 128);
+        CHECK(cuda::is_sm90(cuda::select_variant(c, 90)));
+        CHECK((rows(kSm80) == 128) != few_suffice(format, head_dim));
+        // Two stages of BF16 at 128 are more than 99 KB.
+        CHECK((rows(kSm89) == 128) != (few_suffice(format, head_dim) || (format == KvFormat::kBf16 && head_dim == 128)));
+      }
+    }
+  }
 }
