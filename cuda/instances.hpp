@@ -211,11 +211,13 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
   return (rows + rows_of(i) - 1) / rows_of(i);
 }
 
-/// What the passes cost, in tenths of one of 8 or 16 rows: measured at 15 for 32 rows, and where warps divide the rows, so that every warp
-/// waits for keys that one block alone brings in, at 45 with a few dozen rows, 32 on wgmma. Tiles of 64 rows are for whom one suffices.
+/// What the passes cost, in tenths of one of 8 or 16 rows: measured at 15 for 32 rows (20 where keys of 16 bits are read more than
+/// once), and where warps divide the rows, so that every warp waits for keys that one block alone brings in, at 45 with a few dozen rows, 32 on
+/// wgmma. Tiles of 64 rows are for whom one suffices.
 [[nodiscard]] inline std::int64_t pass_cost(const SimtConfig& i, const AttentionConfig& c) {
   const std::int64_t n = passes(i, c);
-  if (!core::divides_rows(i)) return n * (i.query_is_a && i.row_tiles == 2 ? 15 : 10);
+  const int of_32_rows = n > 1 && i.k[0] == KvKind::kBf16 ? 20 : 15;
+  if (!core::divides_rows(i)) return n * (i.query_is_a && i.row_tiles == 2 ? of_32_rows : 10);
   if (i.producers == 0) return 40 * n;
   return n == 1 && rows_of(i) == 64 ? 30 : 32 * n;
 }

@@ -259,6 +259,16 @@ TEST_CASE("prompts have tiles of many rows whatever the cache, where the device 
   c.cache.head_dim = 192;
   CHECK(rows(kH200) == 64);
   CHECK(rows(kSm80) == 64);
+  // Two passes over BF16 take longer than the products of 128 rows.
+  c.cache.v.format = c.cache.k.format = KvFormat::kBf16;
+  c.cache.head_dim = 64;
+  c.max_q_len = 16;
+  CHECK(rows(kH200) == 128);
+  for (const int q_len : {4, 8}) {
+    c.max_q_len = q_len;
+    CHECK(rows(kH200) == 32);
+  }
+  c.max_q_len = 8192;
   // One format at any head_dim of kernels for few rows; off sm_90a these are as fast as any for many in some.
   const auto few_suffice = [](KvFormat format, int head_dim) {
     return head_dim == 256 || (head_dim == 64 && format != KvFormat::kBf16);
