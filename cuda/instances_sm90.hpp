@@ -17,7 +17,10 @@ constexpr core::SimtConfig prefill(KvKind kind, int head_dim, int tile_keys) {
 }
 /// Twice the dims: sums of 256 leave registers for tiles of 64 keys, which one warpgroup decodes.
 constexpr core::SimtConfig prefill_256(KvKind kind, bool plain) {
-  return {{kind, kind}, {kind, kind}, 1, 256, true, 1, core::WarpsDivide::kRows, 8, 1, 64, {0, 0}, true, 4, plain};
+  core::SimtConfig c = prefill(kind, 256, 64);
+  c.producers = 4;
+  c.plain = plain;
+  return c;
 }
 /// With values scaled along tokens, of which a warp decodes no more rows than share scales.
 constexpr core::SimtConfig prefill_tokens(KvKind k, KvKind v) {

@@ -269,6 +269,11 @@ TEST_CASE("prompts have tiles of many rows whatever the cache, where the device 
     CHECK(rows(kH200) == 32);
   }
   c.max_q_len = 8192;
+  c.cache.v.format = c.cache.k.format = KvFormat::kF16;
+  c.cache.head_dim = 128;
+  CHECK(rows(kH200) == 128);
+  CHECK(rows(kSm80) == 128);
+  CHECK(rows(kSm89) == 8);
   // One format at any head_dim of kernels for few rows; off sm_90a these are as fast as any for many in some.
   const auto few_suffice = [](KvFormat format, int head_dim) {
     return head_dim == 256 || (head_dim == 64 && format != KvFormat::kBf16);
