@@ -11,16 +11,24 @@ namespace fp4pa::cuda {
 template <int index>
 using NativeShim = sm120::ShimFor<sm120::kInstances[index], sm120::WarpExec>;
 
+/// By all threads of the block.
+/// @tparam index  row of sm120::kInstances
+/// @tparam Shim   its shim; tests have its instructions in software
+template <int index, class Shim>
+__device__ __forceinline__ void attend_native_items(const AttendArgs& args, std::uint8_t* shared) {
+  if constexpr (keeps_items_aside(kFirstNative + index)) {
+    attend_items_of_block<Shim>(args, shared);
+  } else {
+    attend_items<Shim>(args, shared);
+  }
+}
+
 /// @tparam index  row of sm120::kInstances
 template <int index>
 __global__ void __launch_bounds__(sm120::kInstances[index].warps * 32, sm120::kInstances[index].blocks)
     attend_native(const __grid_constant__ AttendArgs args) {
   extern __shared__ __align__(128) std::uint8_t shared[];
-  if constexpr (sm120::kInstances[index].decode_tiles) {
-    attend_items<NativeShim<index>>(args, shared);
-  } else {
-    attend_items_of_block<NativeShim<index>>(args, shared);
-  }
+  attend_native_items<index, NativeShim<index>>(args, shared);
 }
 
 // Named by number, because nvcc 13.0 loses the shape of a shim that it meets in an assertion.

@@ -281,7 +281,7 @@ template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
   return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1]) + (fixed ? 0 : decoded)) : old_tier;
 }
 
-/// Of what a block of kInstances knows of its items, see cuda/attend_items.cuh.
+/// Of what a block knows of its items, see cuda/attend_items.cuh; where warps of its own decode, they know it (backends/sm90/items.hpp).
 inline constexpr int kAsideBytes = 224;
 
 /// Shared memory of a block of `warps` warps.
@@ -290,7 +290,7 @@ template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
   const int terms = i.decode_tiles ? terms_of(i, c)
                     : std::is_same_v<ScaleForm, sm80::OperandScales> ? terms_of(c)
                                                                      : 2;
-  const int aside = std::is_same_v<ScaleForm, sm80::OperandScales> && i.producers == 0 ? kAsideBytes : 0;
+  const int aside = i.producers == 0 ? kAsideBytes : 0;
   return core::shared_layout(i, atom_queries(i), c.cache.head_dim, warps, stage_bytes<ScaleForm, Decoded>(i, c), terms, aside);
 }
 

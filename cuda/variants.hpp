@@ -27,6 +27,12 @@ inline constexpr int kNumVariants = kFirstSm90 + sm90::kNumInstances;
 /// Whether warps of its own stage an item while the one before is stored.
 [[nodiscard]] constexpr bool decodes_ahead(int variant) { return shape_of(variant).producers > 0; }
 
+/// Whether a variant's blocks keep what they know of their items in shared memory (simt::kAsideBytes). The others' threads each walk
+/// the items, or its warps have roles.
+[[nodiscard]] constexpr bool keeps_items_aside(int variant) {
+  return is_native(variant) ? !shape_of(variant).decode_tiles : !is_sm90(variant);
+}
+
 /// Whether a variant's blocks can share a unit as a cluster; on compute capability 9.0, where it was tried.
 [[nodiscard]] constexpr bool may_share(int variant, int compute_capability) {
   return compute_capability == 90 && variant < kFirstNative && !core::divides_rows(shape_of(variant));

@@ -51,6 +51,9 @@ Status run(const api::RunRequest& request) noexcept {
   const core::WorkList list = api::work_list(p);
   core::fill_prefixes(list);
   if (list.total_cost() == 0) return Status::kOk;
+  for (int worker = 0; worker < list.partition.num_workers; ++worker) {
+    list.partition.starts[worker] = core::worker_start(list, worker);  // as the schedule's kernel leaves them
+  }
   const int warps = cuda::shape_of(request.choice.variant).warps;
   const core::SharedLayout layout = cuda::shared_layout_of(request.choice.variant, request.config, warps);
   if (sm120_setup.where == Sm120Setup::Where::kEmulator) {

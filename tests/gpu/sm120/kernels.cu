@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/emulator/sm120_exec.hpp"
+#include "cuda/attend_native.cuh"
 #include "cuda/variants.hpp"
 #include "tests/gpu/mirror.hpp"
 #include "tests/gpu/sm120/software_exec.hpp"
@@ -20,9 +21,9 @@ struct PortableShim : sm120::ShimFor<sm120::kInstances[index], Exec> {
   FP4PA_FN static float exp2(float x) { return portable::exp2f(x); }
 };
 
-/// A worker's items.
+/// A worker's items on the host.
 template <int index, class Exec>
-FP4PA_FN void attend_all(Exec& exec, const core::AttentionParams& params, const core::WorkList& list,
+void attend_all(Exec& exec, const core::AttentionParams& params, const core::WorkList& list,
                          const core::SharedLayout& layout, int worker) {
   core::for_each_item(list, worker, [&](const core::WorkItem& item) {
     const core::RowMap rows(params, item);
@@ -31,13 +32,12 @@ FP4PA_FN void attend_all(Exec& exec, const core::AttentionParams& params, const 
   });
 }
 
+/// The kernel of cuda/attend_native.cuh, with the instructions in software.
 template <int index>
 __global__ void __launch_bounds__(sm120::kInstances[index].warps * 32)
-    attend_in_software(const __grid_constant__ core::AttentionParams params, const __grid_constant__ core::WorkList list,
-                       const __grid_constant__ core::SharedLayout layout) {
+    attend_in_software(const __grid_constant__ cuda::AttendArgs args) {
   extern __shared__ __align__(128) std::uint8_t shared[];
-  SoftwareExec exec(shared);
-  attend_all<index>(exec, params, list, layout, static_cast<int>(blockIdx.x));
+  cuda::attend_native_items<index, PortableShim<index, SoftwareExec>>(args, shared);
 }
 
 template <int index>
@@ -52,8 +52,9 @@ template <int index>
 void launch_of(const core::AttentionParams& params, const core::WorkList& list, const core::SharedLayout& layout) {
   must(cudaFuncSetAttribute(attend_in_software<index>, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes),
        "raising the kernel's shared memory");
-  attend_in_software<index><<<list.partition.num_workers, sm120::kInstances[index].warps * 32,
-                              static_cast<std::size_t>(layout.bytes)>>>(params, list, layout);
+  const int warps = sm120::kInstances[index].warps;
+  attend_in_software<index><<<list.partition.num_workers, warps * 32, static_cast<std::size_t>(layout.bytes)>>>(
+      cuda::AttendArgs{params, list, layout, core::Divisor::of(warps)});
   must(cudaGetLastError(), "launching the kernel");
   must(cudaDeviceSynchronize(), "running the kernel");
 }
