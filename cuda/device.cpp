@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 
 #include "api/error.hpp"
+#include "cuda/kernels.hpp"
 
 namespace fp4pa::cuda {
 namespace {
@@ -35,6 +37,20 @@ Availability find_out() noexcept {
   return a;
 }
 
+/// What the kernels that a device runs were compiled for, 90 for 9.0: its machine code, or PTX of an older one. Asked once a device.
+cudaError_t code_capability(int device, int* out) noexcept {
+  static std::array<std::atomic<int>, kMaxDevices> known{};
+  const bool is_kept = device < kMaxDevices;
+  *out = is_kept ? known[static_cast<std::size_t>(device)].load(std::memory_order_acquire) : 0;
+  if (*out != 0) return cudaSuccess;
+  cudaFuncAttributes of_kernel{};
+  const cudaError_t error = cudaFuncGetAttributes(&of_kernel, attend_function<0>());
+  if (error != cudaSuccess) return error;
+  *out = of_kernel.ptxVersion;
+  if (is_kept) known[static_cast<std::size_t>(device)].store(*out, std::memory_order_release);
+  return cudaSuccess;
+}
+
 }  // namespace
 
 bool device_available(const char** detail) noexcept {
@@ -62,6 +78,12 @@ Status current_device(DeviceProperties* out) noexcept {
   if (error == cudaSuccess) error = get(&major, cudaDevAttrComputeCapabilityMajor);
   if (error == cudaSuccess) error = get(&minor, cudaDevAttrComputeCapabilityMinor);
   out->compute_capability = 10 * major + minor;
+  // Code for 8.0 waits for no kernel ahead and knows no clusters: on a newer device it is launched as on its own.
+  if (error == cudaSuccess && out->compute_capability >= 90) {
+    int code = 0;
+    error = code_capability(out->device, &code);
+    if (error == cudaSuccess && code < 90) out->compute_capability = code;
+  }
   return check(error, "reading the device's properties");
 }
 

@@ -21,7 +21,7 @@ inline constexpr int kMaxDevices = 64;
 struct DeviceProperties {
   int device;
   int multiprocessors;
-  int compute_capability;  // 90 for 9.0
+  int compute_capability;  // 90 for 9.0; of the code where a library that was built for less than 9.0 meets a newer device
   int shared_bytes;        // that a block may ask for
 };
 

@@ -140,6 +140,7 @@ using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result{};
     const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
+    if (error != cudaSuccess) cudaGetLastError();  // not to be found by the user's next check
     return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled>(found) : nullptr;
   }();
   return function;
