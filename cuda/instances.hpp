@@ -151,6 +151,22 @@ inline constexpr SimtConfig kInstances[] = {
     instance::prefill(KvKind::kBf16, KvKind::kBf16, 64, 64),
     instance::plain(instance::decode(KvKind::kF16, KvKind::kF16, 128, 1, 6, 1, 2)),
     instance::prefill(KvKind::kF16, KvKind::kF16, 128, 64),
+    instance::prefill(KvKind::kBf16, KvKind::kBf16, 128, 32),
+    instance::prefill(KvKind::kF16, KvKind::kF16, 128, 32),
+    instance::decode(KvKind::kFp8, KvKind::kNvfp4, 128, 1, 4, 3, 3),
+    instance::decode(KvKind::kFp8, KvKind::kNvfp4, 128, 2, 4, 2, 3),
+    instance::prefill(KvKind::kFp8, KvKind::kNvfp4, 128, 64),
+    instance::decode(KvKind::kPerToken, KvKind::kPerToken, 128, 1, 4, 3, 3),
+    instance::decode(KvKind::kPerToken, KvKind::kPerToken, 128, 2, 4, 2, 3),
+    instance::prefill(KvKind::kPerToken, KvKind::kPerToken, 128, 64),
+    instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 96, 1, 4, 3, 3),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 96, 1, 4, 3, 3),
+    instance::decode(KvKind::kFp8, KvKind::kFp8, 96, 1, 4, 2, 3),
+    instance::decode(KvKind::kBf16, KvKind::kBf16, 96, 1, 6, 1, 2),
+    instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 96, 64),
+    instance::prefill(KvKind::kNvfp4, KvKind::kNvfp4, 96, 64),
+    instance::prefill(KvKind::kFp8, KvKind::kFp8, 96, 64),
+    instance::prefill(KvKind::kBf16, KvKind::kBf16, 96, 64),
     instance::any(1, 4),
     instance::prefill_any(),
 };
@@ -212,13 +228,17 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
 }
 
 /// What the passes cost, in tenths of one of 8 or 16 rows: measured at 15 for 32 rows (20 where keys of 16 bits are read more than
-/// once), and where warps divide the rows, so that every warp waits for keys that one block alone brings in, at 45 with a few dozen rows, 32 on
-/// wgmma. Tiles of 64 rows are for whom one suffices.
+/// once) and 16 for two row tiles beside FP8 keys, and where warps divide the rows, so that every warp waits for keys that one block alone
+/// brings in, at 45 with a few dozen rows (66 where queries of two terms meet decoded keys), 32 on wgmma. Tiles of 64 rows are for whom one
+/// suffices.
 [[nodiscard]] inline std::int64_t pass_cost(const SimtConfig& i, const AttentionConfig& c) {
   const std::int64_t n = passes(i, c);
-  const int of_32_rows = n > 1 && i.k[0] == KvKind::kBf16 ? 20 : 15;
-  if (!core::divides_rows(i)) return n * (i.query_is_a && i.row_tiles == 2 ? of_32_rows : 10);
-  if (i.producers == 0) return 40 * n;
+  if (!core::divides_rows(i)) {
+    if (i.row_tiles == 1) return 10 * n;
+    if (i.query_is_a) return n * (n > 1 && i.k[0] == KvKind::kBf16 ? 20 : 15);
+    return n * (i.k[0] == KvKind::kFp8 ? 16 : 10);
+  }
+  if (i.producers == 0) return (i.decode_tiles && terms_of(i, c) > 1 ? 66 : 40) * n;
   return n == 1 && rows_of(i) == 64 ? 30 : 32 * n;
 }
 

@@ -28,6 +28,12 @@ constexpr core::SimtConfig prefill_tokens(KvKind k, KvKind v) {
   c.v[0] = c.v[1] = v;
   return c;
 }
+/// With keys and values in different formats.
+constexpr core::SimtConfig mixed(KvKind k, KvKind v, int tile_keys) {
+  core::SimtConfig c = prefill(k, 128, tile_keys);
+  c.v[0] = c.v[1] = v;
+  return c;
+}
 /// One warpgroup of 64 query rows, and one whose warps share decoding: two blocks fit on a multiprocessor.
 constexpr core::SimtConfig prefill_64(KvKind kind) {
   return {{kind, kind}, {kind, kind}, 1, 128, true, 1, core::WarpsDivide::kRows, 4, 2, 64, {0, 0}, true, 4, true};
@@ -73,6 +79,9 @@ inline constexpr core::SimtConfig kInstances[] = {
     instance::prefill_256(KvKind::kNvfp4, false),
     instance::prefill_256(KvKind::kFp8, false),
     instance::prefill_256(KvKind::kBf16, false),
+    instance::mixed(KvKind::kFp8, KvKind::kNvfp4, 128),
+    instance::prefill(KvKind::kPerToken, 128, 128),
+    instance::prefill(KvKind::kPerToken, 128, 64),
 };
 /// Of a block.
 [[nodiscard]] constexpr int threads_of(const core::SimtConfig& c) { return 32 * (c.warps + c.producers); }

@@ -46,9 +46,11 @@ class Sm90Exec : public Sm80Exec {
       x[1] = static_cast<std::uint32_t>(both >> 32);
     } else if constexpr (kBytes == 4) {
       x[0] = load_global<std::uint32_t>(from, at);
-    } else {
-      static_assert(kBytes == 2);
+    } else if constexpr (kBytes == 2) {
       x[0] = load_global<std::uint16_t>(from, at);
+    } else {
+      static_assert(kBytes == 1);
+      x[0] = load_global<std::uint8_t>(from, at);
     }
   }
   void load_chunk_if(std::uint32_t (&x)[4], const void* from, bool exists, Site at = Site::current()) {

@@ -40,8 +40,9 @@ inline constexpr int kDecodedNvfp4Log2 = kE2m1F16Log2;
   return decodes_to_bf16(c.k[0]) || (c.segments == 2 && decodes_to_bf16(c.k[1]));
 }
 
+/// Of a tile whose rows lie at a power-of-two pitch (DecodedRows).
 [[nodiscard]] FP4PA_FN constexpr int decoded_bytes(KvKind kind, int head_dim, int tile_keys) {
-  return needs_decoding(kind) ? tile_keys * head_dim * 2 : 0;
+  return needs_decoding(kind) ? tile_keys * core::power_of_two_at_least(head_dim * 2) : 0;
 }
 
 /// a * b in each half of bf16, subnormals included.

@@ -74,13 +74,22 @@ class WarpExec : public sm80::WarpExec {
           : "l"(from), "r"(static_cast<int>(exists)));
     } else if constexpr (kBytes == 4) {
       load_word_if(x[0], from, exists);
-    } else {
-      static_assert(kBytes == 2);
+    } else if constexpr (kBytes == 2) {
       asm volatile(
           "{\n"
           ".reg .pred p;\n"
           "setp.ne.s32 p, %2, 0;\n"
           "@p ld.global.nc.u16 %0, [%1];\n"
+          "}"
+          : "+r"(x[0])
+          : "l"(from), "r"(static_cast<int>(exists)));
+    } else {
+      static_assert(kBytes == 1);
+      asm volatile(
+          "{\n"
+          ".reg .pred p;\n"
+          "setp.ne.s32 p, %2, 0;\n"
+          "@p ld.global.nc.u8 %0, [%1];\n"
           "}"
           : "+r"(x[0])
           : "l"(from), "r"(static_cast<int>(exists)));

@@ -19,7 +19,7 @@ using core::KvKind;
 
 /// Kinds whose scales have one.
 [[nodiscard]] FP4PA_FN constexpr bool has_window(KvKind kind) {
-  return kind == KvKind::kMxfp4 || kind == KvKind::kMxfp8 || kind == KvKind::kMxfp4Tokens;
+  return kind == KvKind::kMxfp4 || kind == KvKind::kPerToken || kind == KvKind::kMxfp8 || kind == KvKind::kMxfp4Tokens;
 }
 
 template <KvKind kKind>

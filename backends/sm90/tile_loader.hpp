@@ -482,6 +482,7 @@ class TileLoader {
   [[nodiscard]] FP4PA_FN static int scale_of_chunk(int chunk) { return kPicks ? row_scale(chunk) % 4 : row_scale(chunk); }
   /// The same among its row's.
   [[nodiscard]] FP4PA_FN static int row_scale(int chunk) {
+    if constexpr (kKind == KvKind::kPerToken) return 0;
     return kKind == KvKind::kMxfp8 ? chunk / 2 : kKind == KvKind::kNvfp4 ? 2 * chunk : chunk;
   }
   /// Byte i of a row's scales, in bits 7..0 and 15..8.

@@ -176,6 +176,7 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
   constexpr DType kQueries[] = {DType::kBF16, DType::kF16, DType::kF32};
   constexpr cuda::LaunchDevice kDevices[] = {kH200, {80, 108, 163 * 1024}, {89, 72, 99 * 1024}, {90, 78, 227 * 1024}, {120, 170, 99 * 1024}};
   int several = 0;
+  int native = 0;
   int long_prompts = 0;
   for (int i = 0; i < 2000; ++i) {
     AttentionConfig c = config_of(kFormats[random.below(5)], 1 + random.below(200), 32, 1 << random.below(6), 1 + random.below(1 << 16),
@@ -195,6 +196,9 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
     const cuda::LaunchShape shape = cuda::launch_shape(variant, c, d);
     const core::SimtConfig& instance = cuda::shape_of(variant);
     CHECK(shape.launch.shared_bytes() <= d.shared_bytes);
+    const core::SharedLayout& layout = shape.launch.layout;
+    CHECK(layout.query - layout.aside >= (cuda::keeps_items_aside(variant) ? simt::kAsideBytes : 0));
+    native += cuda::is_native(variant) && cuda::keeps_items_aside(variant) ? 1 : 0;
     if (core::divides_rows(instance)) {
       CHECK(shape.launch.warps == instance.warps);
       CHECK(shape.launch.workers == 1);
@@ -211,6 +215,7 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
     several += shape.launch.warps != instance.warps ? 1 : 0;
   }
   CHECK(several > 100);
+  CHECK(native > 20);
   CHECK(long_prompts > 300);
 }
 
@@ -230,8 +235,10 @@ TEST_CASE("prompts have tiles of many rows whatever the cache, where the device 
     for (const DType q_dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
       c.q_dtype = q_dtype;
       CHECK(rows(kH200) == 128);
-      CHECK(rows(kSm80) == 128);
-      // Queries of two terms, as f16 beside MXFP4's keys, leave too little room beside decoded tiles.
+      // f16 queries are two terms beside MXFP4's keys decoded to bf16, which takes longer than passes beside keys decoded to f16.
+      const bool passes = terms(c) == 2 && q_dtype == DType::kF16;
+      CHECK(rows(kSm80) == (passes ? 32 : 128));
+      // Queries of two terms leave too little room beside decoded tiles.
       CHECK(rows(kSm89) >= (terms(c) == 1 ? 128 : 16));
       c.cache.v.scale_axis = VScaleAxis::kTokens;
       CHECK(rows(kH200) == 128);
@@ -273,7 +280,19 @@ TEST_CASE("prompts have tiles of many rows whatever the cache, where the device 
   c.cache.head_dim = 128;
   CHECK(rows(kH200) == 128);
   CHECK(rows(kSm80) == 128);
-  CHECK(rows(kSm89) == 8);
+  CHECK(rows(kSm89) == 128);
+  // A scale per token; FP8 keys beside NVFP4 values; head_dim 96.
+  for (const KvFormat format : {KvFormat::kE8m0PerToken, KvFormat::kNvfp4}) {
+    c.cache.v.format = c.cache.k.format = format;
+    if (format == KvFormat::kNvfp4) c.cache.k.format = KvFormat::kFp8E4m3;
+    CHECK(cuda::is_sm90(cuda::select_variant(c, 90)));
+    for (const cuda::LaunchDevice& d : {kH200, kSm80, kSm89}) CHECK(rows(d) == 128);
+  }
+  c.cache.head_dim = 96;
+  for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16}) {
+    c.cache.v.format = c.cache.k.format = format;
+    for (const cuda::LaunchDevice& d : {kH200, kSm80, kSm89}) CHECK(rows(d) == 128);
+  }
   // One format at any head_dim of kernels for few rows; off sm_90a these are as fast as any for many in some.
   const auto few_suffice = [](KvFormat format, int head_dim) {
     return head_dim == 256 || (head_dim == 64 && format != KvFormat::kBf16);
@@ -289,8 +308,8 @@ TEST_CASE("prompts have tiles of many rows whatever the cache, where the device 
         CHECK(rows(kH200) == 128);
         CHECK(cuda::is_sm90(cuda::select_variant(c, 90)));
         CHECK((rows(kSm80) == 128) != few_suffice(format, head_dim));
-        // In 99 KB two tiles at 128 find room where they are of four bits.
-        const bool has_room = head_dim < 128 || is_fp4(format);
+        // In 99 KB tiles of FP8 at 128 find no room.
+        const bool has_room = head_dim < 128 || format != KvFormat::kFp8E4m3;
         CHECK((rows(kSm89) == 128) == (has_room && !few_suffice(format, head_dim)));
       }
     }
