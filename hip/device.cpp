@@ -18,6 +18,9 @@ struct Availability {
 
 /// Which of the code objects a device will be given, 0 for none. A runtime that does not name the architecture is taken for
 /// one of the newest: if it has no code object for it, the first launch says so.
+/// Local data share of a compute unit.
+constexpr int lds_bytes(unsigned architecture) { return (architecture == kGfx950 ? 160 : 64) * 1024; }
+
 unsigned architecture_of(const hipDeviceProp_t& properties) noexcept {
   const char* const name = properties.gcnArchName;  // "gfx950:sramecc+:xnack-"
   const std::size_t length = std::strcspn(name, ":");
@@ -78,7 +81,8 @@ Status current_device(DeviceProperties* out) noexcept {
   }
   out->architecture = architecture;
   out->multiprocessors = std::max(1, properties.multiProcessorCount);
-  out->shared_bytes = static_cast<int>(properties.sharedMemPerBlock);
+  // A runtime that does not say has what the architecture has.
+  out->shared_bytes = properties.sharedMemPerBlock != 0 ? static_cast<int>(properties.sharedMemPerBlock) : lds_bytes(architecture);
   out->multiprocessor_shared_bytes =
       std::max(out->shared_bytes, static_cast<int>(properties.maxSharedMemoryPerMultiProcessor));
   return Status::kOk;

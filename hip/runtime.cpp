@@ -42,7 +42,11 @@ ErrorText text_of(hipError_t error) noexcept {
 }
 
 hipError_t clear_on(Stream stream, void* data, std::size_t bytes) noexcept {
-  if (&hipMemsetAsync != nullptr) return hipMemsetAsync(data, 0, bytes, stream);
+  if (&hipMemsetAsync != nullptr) {
+    const hipError_t error = hipMemsetAsync(data, 0, bytes, stream);
+    if (error != hipErrorNotSupported) return error;
+    forget_error();
+  }
   // hipMemset is the null stream's: between two waits it is in the order of any.
   hipError_t error = hipStreamSynchronize(stream);
   if (error == hipSuccess) error = hipMemset(data, 0, bytes);
@@ -52,7 +56,9 @@ hipError_t clear_on(Stream stream, void* data, std::size_t bytes) noexcept {
 hipError_t read_behind(Stream stream, void* to_host, const void* from, std::size_t bytes) noexcept {
   if (&hipMemcpyAsync != nullptr) {
     const hipError_t error = hipMemcpyAsync(to_host, from, bytes, hipMemcpyDeviceToHost, stream);
-    return error == hipSuccess ? hipStreamSynchronize(stream) : error;
+    if (error == hipSuccess) return hipStreamSynchronize(stream);
+    if (error != hipErrorNotSupported) return error;
+    forget_error();
   }
   const hipError_t error = hipStreamSynchronize(stream);
   return error == hipSuccess ? hipMemcpy(to_host, from, bytes, hipMemcpyDeviceToHost) : error;

@@ -20,7 +20,7 @@ void scalar_load(Wave& w, const Instruction& i) {
   u64 address = w.scalar64(i.operand[1].index) + static_cast<std::int64_t>(i.offset);
   const Operand& offset = i.operand[2];
   address += offset.kind == OperandKind::kLiteral ? offset.literal : u64{w.scalar[offset.index]};
-  address &= ~u64{3};
+  if (address % 4 != 0) refuse(i, "an address is not aligned");  // its low bits would be dropped
   w.block->memory->check(address, 4 * kWords, false);
   std::array<u32, kWords> words;
   std::memcpy(words.data(), reinterpret_cast<const void*>(address), sizeof words);
@@ -79,6 +79,7 @@ void global_load(Wave& w, const Instruction& i) {
   loaded->exec = w.exec();
   for (int l = 0; l < kLanes; ++l) {
     if (!w.active(l)) continue;
+    if (from[l] % std::min(kBytes, 4) != 0) refuse(i, "an address is not aligned");
     w.block->memory->check(from[l], kBytes, false);
     u32 words[4] = {};
     std::memcpy(words, reinterpret_cast<const void*>(from[l]), kBytes);
@@ -97,6 +98,7 @@ void global_store(Wave& w, const Instruction& i) {
   addresses(w, i, 0, to);
   for (int l = 0; l < kLanes; ++l) {
     if (!w.active(l)) continue;
+    if (to[l] % std::min(kBytes, 4) != 0) refuse(i, "an address is not aligned");
     w.block->memory->check(to[l], kBytes, true);
     u32 words[4];
     for (int k = 0; k < (kBytes + 3) / 4; ++k) words[k] = w.vector[data.index + k][l];
