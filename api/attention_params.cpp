@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "api/dense_strides.hpp"
+
 namespace fp4pa::api {
 namespace {
 
@@ -18,9 +20,8 @@ core::Segment make_segment(const KvCacheDesc& cache, core::PageTable table) {
 
 core::HeadTensor make_tensor(void* data, DType dtype, std::int64_t token_stride, std::int64_t head_stride,
                              const AttentionConfig& config) {
-  const std::int64_t head_dim = config.cache.head_dim;
-  return {data, token_stride != 0 ? token_stride : config.num_q_heads * head_dim,
-          head_stride != 0 ? head_stride : head_dim, dtype};
+  const RowStrides strides = with_dense_defaults({token_stride, head_stride}, config.num_q_heads, config.cache.head_dim);
+  return {data, strides.token, strides.head, dtype};
 }
 
 }  // namespace

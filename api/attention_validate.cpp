@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "api/attention_params.hpp"
+#include "api/dense_strides.hpp"
 #include "api/error.hpp"
 #include "api/saturating.hpp"
 #include "api/validate.hpp"
@@ -96,15 +97,14 @@ Status validate_sizes(const AttentionConfig& c) {
 }
 
 /// Strides of q or o, in elements.
-struct RowStrides {
+struct NamedStrides : RowStrides {
   const char* name;
-  std::int64_t token, head;
 };
-RowStrides row_strides(const char* name, std::int64_t token, std::int64_t head, const AttentionConfig& c) {
-  return {name, token != 0 ? token : std::int64_t{c.num_q_heads} * c.cache.head_dim, head != 0 ? head : c.cache.head_dim};
+NamedStrides named_strides(const char* name, std::int64_t token, std::int64_t head, const AttentionConfig& c) {
+  return {with_dense_defaults({token, head}, c.num_q_heads, c.cache.head_dim), name};
 }
-RowStrides q_strides(const AttentionConfig& c, const AttentionArgs& a) { return row_strides("q", a.q_token_stride, a.q_head_stride, c); }
-RowStrides o_strides(const AttentionConfig& c, const AttentionArgs& a) { return row_strides("o", a.o_token_stride, a.o_head_stride, c); }
+NamedStrides q_strides(const AttentionConfig& c, const AttentionArgs& a) { return named_strides("q", a.q_token_stride, a.q_head_stride, c); }
+NamedStrides o_strides(const AttentionConfig& c, const AttentionArgs& a) { return named_strides("o", a.o_token_stride, a.o_head_stride, c); }
 
 /// From the first to behind the last of `count` rows; saturating, because nobody has checked the strides yet.
 std::int64_t span(std::int64_t count, std::int64_t stride, const AttentionConfig& c) {
@@ -119,7 +119,7 @@ std::int64_t tokens_apart(const RowStrides& s, const AttentionConfig& c) {
   return (s.head - c.cache.head_dim) / s.token + 1;
 }
 
-Status validate_strides(const RowStrides& s, const AttentionConfig& c) {
+Status validate_strides(const NamedStrides& s, const AttentionConfig& c) {
   const std::int64_t apart = tokens_apart(s, c);
   const std::int64_t tokens = apart < c.max_q_tokens ? apart : c.max_q_tokens;
   const bool addressable =  // in bytes, too
@@ -171,7 +171,7 @@ std::int64_t tokens_apart(const AttentionConfig& c, const AttentionArgs& a) noex
 }
 
 Status validate_tokens(const AttentionConfig& c, const AttentionArgs& a, std::int64_t tokens) noexcept {
-  for (const RowStrides& s : {q_strides(c, a), o_strides(c, a)}) {
+  for (const NamedStrides& s : {q_strides(c, a), o_strides(c, a)}) {
     const std::int64_t apart = tokens_apart(s, c);
     FP4PA_RETURN_IF_FAILED(check(tokens <= apart, Status::kInvalidStrides,
                                  "%s has token stride %" PRId64 " and head stride %" PRId64

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/dense.hpp"
+#include "api/dense_strides.hpp"
 #include "api/error.hpp"
 #include "api/select.hpp"
 #include "api/validate_rows.hpp"
@@ -153,11 +154,9 @@ Status run_dense_attention(const DenseAttentionPlan& plan, const DenseAttentionA
   }
   if (const Status s = api::run_on(attention, cache, paged); s != Status::kOk) return s;
   if (!c.smooth_k || args.lse == nullptr || args.rows.kv_tokens == 0) return Status::kOk;
-  const std::int64_t q_head = args.q_head_stride != 0 ? args.q_head_stride : c.head_dim;
-  const std::int64_t q_token =
-      args.q_token_stride != 0 ? args.q_token_stride : std::int64_t{c.num_q_heads} * c.head_dim;
+  const api::RowStrides q = api::with_dense_defaults({args.q_token_stride, args.q_head_stride}, c.num_q_heads, c.head_dim);
   const float sm_scale = c.sm_scale != 0.0f ? c.sm_scale : 1.0f / std::sqrt(static_cast<float>(c.head_dim));
-  return backend->dense->restore_lse(mean, head_tensor(args.q, c.q_dtype, q_token, q_head), c.num_q_heads, sm_scale,
+  return backend->dense->restore_lse(mean, head_tensor(args.q, c.q_dtype, q.token, q.head), c.num_q_heads, sm_scale,
                                      args.lse, exec);
 }
 

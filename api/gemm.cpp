@@ -124,6 +124,16 @@ constexpr std::size_t kWorkspaceAlignment = 256;
   return fail(Status::kInvalidGlobalScale, "weight.global_scale_ptr is set; allowed for format %s: null", name_of(w.format));
 }
 
+/// The multipliers of a weight in the host's memory, each by itself.
+[[nodiscard]] Status validate_multipliers(const Fp4Weight& w) noexcept {
+  for (std::int64_t i = 0; w.global_scale_ptr != nullptr && i < w.batch; ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "weight.global_scale_ptr[%" PRId64 "]", i);
+    if (const Status s = validate_global(name, w.format, w.global_scale_ptr[i]); s != Status::kOk) return s;
+  }
+  return Status::kOk;
+}
+
 [[nodiscard]] Status validate_workspace(const void* workspace, std::size_t given, std::size_t needed) noexcept {
   if (needed == 0) return Status::kOk;
   if (given < needed) {
@@ -136,6 +146,21 @@ constexpr std::size_t kWorkspaceAlignment = 256;
   return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
 }
 
+/// CPU threads that a workspace is counted for: what the call would start, and the least, with which any call succeeds. The first is not the
+/// same on every calling thread where OpenMP chooses, and a workspace may come from another.
+enum class Threads { kAll, kOne };
+
+[[nodiscard]] Status product_workspace(const LinearArgs& args, const ExecDesc& exec, Threads threads, std::size_t* bytes) noexcept {
+  if (const Status s = validate_product(args); s != Status::kOk) return s;
+  const Backend* backend = nullptr;
+  if (const Status s = api::select_backend(exec, &Backend::linear_workspace, "fp4_linear", &backend); s != Status::kOk) {
+    return s;
+  }
+  ExecDesc counted = exec;
+  if (threads == Threads::kOne) counted.num_threads = 1;
+  return backend->linear_workspace(args, counted, bytes);
+}
+
 /// A matmul's workspace: B's codes, its scales in the layout that every kernel reads with the fewest instructions, its
 /// multipliers, and then what the product of the two needs.
 struct MatmulPlan {
@@ -143,7 +168,7 @@ struct MatmulPlan {
   LinearArgs product;
 };
 
-[[nodiscard]] Status plan_matmul(const MatmulArgs& args, const ExecDesc& exec, MatmulPlan* out) noexcept {
+[[nodiscard]] Status plan_matmul(const MatmulArgs& args, const ExecDesc& exec, Threads threads, MatmulPlan* out) noexcept {
   if (const Status s = validate_format("format", args.format); s != Status::kOk) return s;
   if (const Status s = validate_count("n", args.n, 1, kMaxSize - 1); s != Status::kOk) return s;
   if (const Status s = validate_count("k", args.k, 1, kMaxSize - 1); s != Status::kOk) return s;
@@ -164,7 +189,7 @@ struct MatmulPlan {
   p.scale_mode = args.scale_mode;
   p.nvfp4_scale = args.nvfp4_scale;
   std::size_t product_bytes = 0;
-  if (const Status s = fp4_linear_workspace(p, &product_bytes, exec); s != Status::kOk) return s;
+  if (const Status s = product_workspace(p, exec, threads, &product_bytes); s != Status::kOk) return s;
   out->scales = aligned(fp4_weight_code_bytes(args.format, args.n, args.k, args.batch));
   out->global_scales = out->scales + aligned(fp4_weight_scale_bytes(args.format, p.weight.scale_layout, args.n, args.k, args.batch));
   out->rest = out->global_scales + aligned(static_cast<std::size_t>(args.batch) * sizeof(float));
@@ -178,13 +203,8 @@ Status api::validate_host_weight(const Fp4Weight& w) noexcept {
   if (const Status s = validate_format("weight.format", w.format); s != Status::kOk) return s;
   if (const Status s = validate_layout("weight.scale_layout", w.scale_layout); s != Status::kOk) return s;
   if (const Status s = validate_shape(w.rows, w.cols, w.batch); s != Status::kOk) return s;
-  if (const Status s = validate_memory(w); s != Status::kOk || w.global_scale_ptr == nullptr) return s;
-  for (std::int64_t i = 0; i < w.batch; ++i) {
-    char name[64];
-    std::snprintf(name, sizeof name, "weight.global_scale_ptr[%" PRId64 "]", i);
-    if (const Status s = validate_global(name, w.format, w.global_scale_ptr[i]); s != Status::kOk) return s;
-  }
-  return Status::kOk;
+  if (const Status s = validate_memory(w); s != Status::kOk) return s;
+  return validate_multipliers(w);
 }
 
 std::size_t fp4_weight_code_bytes(BlockFormat format, std::int64_t rows, std::int64_t cols, std::int64_t batch) noexcept {
@@ -231,18 +251,18 @@ Status fp4_quantize_weight(const QuantizeConfig& config, const void* w, DType dt
 
 Status fp4_linear_workspace(const LinearArgs& args, std::size_t* bytes, const ExecDesc& exec) noexcept {
   if (bytes == nullptr) return fail(Status::kNullPointer, "bytes is null");
-  if (const Status s = validate_product(args); s != Status::kOk) return s;
-  const Backend* backend = nullptr;
-  if (const Status s = api::select_backend(exec, &Backend::linear_workspace, "fp4_linear", &backend); s != Status::kOk) {
-    return s;
-  }
-  return backend->linear_workspace(args, exec, bytes);
+  return product_workspace(args, exec, Threads::kAll, bytes);
 }
 
 Status fp4_linear(const LinearArgs& args, const ExecDesc& exec) noexcept {
   std::size_t needed = 0;
-  if (const Status s = fp4_linear_workspace(args, &needed, exec); s != Status::kOk) return s;
+  if (const Status s = product_workspace(args, exec, Threads::kOne, &needed); s != Status::kOk) return s;
+  const Backend* backend = nullptr;
+  if (const Status s = api::select_backend(exec, &Backend::linear, "fp4_linear", &backend); s != Status::kOk) return s;
   if (const Status s = validate_memory(args.weight); s != Status::kOk) return s;
+  if (api::runs_on_host(*backend)) {
+    if (const Status s = validate_multipliers(args.weight); s != Status::kOk) return s;
+  }
   if (args.activations == ActivationForm::kFp4 && args.x_global_scale != 0.0f &&
       args.weight.format == BlockFormat::kNvfp4) {
     if (const Status s = validate_global("x_global_scale", args.weight.format, args.x_global_scale); s != Status::kOk) return s;
@@ -258,22 +278,20 @@ Status fp4_linear(const LinearArgs& args, const ExecDesc& exec) noexcept {
   if (const Status s = api::validate_pointer("x", args.x, size_of(args.x_dtype)); s != Status::kOk) return s;
   if (const Status s = api::validate_pointer("out", args.out, size_of(args.out_dtype)); s != Status::kOk) return s;
   if (const Status s = validate_workspace(args.workspace, args.workspace_bytes, needed); s != Status::kOk) return s;
-  const Backend* backend = nullptr;
-  if (const Status s = api::select_backend(exec, &Backend::linear, "fp4_linear", &backend); s != Status::kOk) return s;
   return backend->linear(args, exec);
 }
 
 Status fp4_matmul_workspace(const MatmulArgs& args, std::size_t* bytes, const ExecDesc& exec) noexcept {
   if (bytes == nullptr) return fail(Status::kNullPointer, "bytes is null");
   MatmulPlan plan;
-  if (const Status s = plan_matmul(args, exec, &plan); s != Status::kOk) return s;
+  if (const Status s = plan_matmul(args, exec, Threads::kAll, &plan); s != Status::kOk) return s;
   *bytes = plan.bytes;
   return Status::kOk;
 }
 
 Status fp4_matmul(const MatmulArgs& args, const ExecDesc& exec) noexcept {
   MatmulPlan plan;
-  if (const Status s = plan_matmul(args, exec, &plan); s != Status::kOk) return s;
+  if (const Status s = plan_matmul(args, exec, Threads::kOne, &plan); s != Status::kOk) return s;
   if (args.m == 0) return Status::kOk;
   if (const Status s = api::validate_pointer("a", args.a, size_of(args.a_dtype)); s != Status::kOk) return s;
   if (const Status s = api::validate_pointer("b", args.b, size_of(args.b_dtype)); s != Status::kOk) return s;

@@ -22,8 +22,7 @@ LogLevel level_from_environment() noexcept {
   for (const NamedLevel& known : kLevels) {
     if (std::strcmp(wanted, known.name) == 0) return known.level;
   }
-  // Somebody who sets it wants to read something: say so once instead of staying silent.
-  std::fprintf(stderr, "fp4pa error: FP4PA_LOG is \"%s\"; allowed: off, error, info, debug. Using error.\n", wanted);
+  report_variable("FP4PA_LOG", wanted, "off, error, info, debug", "error");
   return LogLevel::kError;
 }
 
@@ -49,6 +48,10 @@ void log(LogLevel level, const char* format, ...) noexcept {
   const int written = std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
   if (written >= 0) std::fprintf(stderr, "fp4pa %s: %s\n", prefix(level), text);
+}
+
+void report_variable(const char* name, const char* value, const char* allowed, const char* used_instead) noexcept {
+  std::fprintf(stderr, "fp4pa error: %s is \"%s\"; allowed: %s. Using %s.\n", name, value, allowed, used_instead);
 }
 
 }  // namespace fp4pa::api

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/dense.hpp"
+#include "api/dense_strides.hpp"
 #include "api/error.hpp"
 #include "api/saturating.hpp"
 #include "api/select.hpp"
@@ -55,14 +56,10 @@ struct Layout {
 }
 
 /// Strides of 0 written out.
-[[nodiscard]] Mxfp8Tensor with_strides(Mxfp8Tensor t, std::int32_t heads, std::int32_t head_dim) noexcept {
-  if (t.head_stride == 0) t.head_stride = head_dim;
-  if (t.token_stride == 0) t.token_stride = api::saturating_mul(heads, t.head_stride < 0 ? 0 : t.head_stride);
-  if (t.scale_head_stride == 0) t.scale_head_stride = head_dim / 32;
-  if (t.scale_token_stride == 0) {
-    t.scale_token_stride = api::saturating_mul(heads, t.scale_head_stride < 0 ? 0 : t.scale_head_stride);
-  }
-  return t;
+[[nodiscard]] Mxfp8Tensor with_strides(const Mxfp8Tensor& t, std::int32_t heads, std::int32_t head_dim) noexcept {
+  const api::RowStrides codes = api::with_dense_defaults({t.token_stride, t.head_stride}, heads, head_dim);
+  const api::RowStrides scales = api::with_dense_defaults({t.scale_token_stride, t.scale_head_stride}, heads, head_dim / 32);
+  return {t.codes, codes.token, codes.head, t.scales, scales.token, scales.head};
 }
 
 [[nodiscard]] Status validate_strides(const char* name, std::array<api::StridedDim, 2> dims, std::int64_t row_bytes,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "api/dense_strides.hpp"
 #include "api/error.hpp"
 #include "api/saturating.hpp"
 #include "api/stride_overlap.hpp"
@@ -16,11 +17,9 @@ namespace fp4pa::api {
 /// Strides of 0 stand for dense [num_tokens, num_kv_heads, head_dim]; from here on they are written out.
 template <typename Rows>
 [[nodiscard]] Rows with_dense_defaults(Rows rows, const KvCacheDesc& cache) noexcept {
-  if (rows.head_stride == 0) rows.head_stride = cache.head_dim;
-  if (rows.token_stride == 0) {
-    // A negative head stride is refused later; it must not overflow here.
-    rows.token_stride = api::saturating_mul(cache.num_kv_heads, rows.head_stride < 0 ? 0 : rows.head_stride);
-  }
+  const RowStrides strides = with_dense_defaults({rows.token_stride, rows.head_stride}, cache.num_kv_heads, cache.head_dim);
+  rows.token_stride = strides.token;
+  rows.head_stride = strides.head;
   return rows;
 }
 

@@ -1,9 +1,10 @@
 // Reading and writing safetensors: eight bytes of header length, a JSON header, then the tensors' bytes.
 //
 // Files come from strangers, so the reader trusts nothing: the length is checked against the file and against the
-// format's limit, the JSON against its grammar (duplicate names are refused, as the format says), every dtype against
-// the known set, every size against its shape without overflow, and the byte ranges must tile the buffer exactly, with
-// no overlap and no hole. Every error names the value that offended. Source: the safetensors format description
+// format's limit, the JSON against its grammar (duplicate names are refused, as the format says), every size against its
+// shape without overflow, and the byte ranges must tile the buffer exactly, with no overlap and no hole. A dtype outside
+// of the known set says nothing about sizes: such a tensor's range is checked, and the tensor refused only where it is
+// asked for. Every error names the value that offended. Source: the safetensors format description
 // (huggingface/safetensors, README "Format").
 #pragma once
 
@@ -41,7 +42,7 @@ class Error : public std::runtime_error {
 /// A tensor inside a file's buffer. No alignment is promised.
 struct TensorView {
   std::string name;
-  std::string dtype;
+  std::string dtype;  ///< outside of the known set, `data` need not be what `shape` takes
   std::vector<std::int64_t> shape;
   std::span<const std::byte> data;
   [[nodiscard]] std::int64_t elements() const noexcept;
@@ -63,7 +64,7 @@ class File {
   explicit File(const std::filesystem::path& path);
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept { return contents_.metadata; }
   [[nodiscard]] const std::vector<TensorView>& tensors() const noexcept { return contents_.tensors; }
-  /// The tensor called `name`. Throws Error naming those that exist.
+  /// The tensor called `name`. Throws Error naming those that exist, or the dtype if it is not in the known set.
   [[nodiscard]] const TensorView& at(const std::string& name) const;
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
@@ -81,7 +82,8 @@ struct TensorToWrite {
   std::span<const std::byte> data;
 };
 
-/// Writes a file through a temporary name beside it, so that a failure leaves no half-written file. Throws Error.
+/// Writes a file through a temporary name of its own beside it, so that neither a failure nor another writer leaves a half-written file.
+/// A symbolic link is followed; what exists and is no regular file is refused. Throws Error.
 void write(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
            const std::map<std::string, std::string>& metadata);
 

@@ -124,17 +124,15 @@ TensorView parse_tensor(const std::string& name, const json& entry, std::span<co
   const json& dtype = field(entry, name, "dtype");
   if (!dtype.is_string()) throw Error("tensor " + shown(name) + ": dtype " + shown(dtype.dump()) + " is not a string");
   tensor.dtype = dtype.get<std::string>();
+  // A checkpoint may hold, beside what is wanted, what this library has no use for: its dtype is refused where it is asked for.
   const std::size_t bytes_each = element_bytes(tensor.dtype);
-  if (bytes_each == 0) {
-    throw Error("tensor " + shown(name) + ": unknown dtype " + shown(tensor.dtype) + "; known are " + known_dtypes());
-  }
 
   const json& shape = field(entry, name, "shape");
   if (!shape.is_array()) throw Error("tensor " + shown(name) + ": shape " + shown(shape.dump()) + " is not an array");
-  std::uint64_t expected = bytes_each;
+  auto expected = static_cast<std::int64_t>(bytes_each != 0 ? bytes_each : 1);
   for (const json& extent : shape) {
     tensor.shape.push_back(size_value(extent, name, "extent"));
-    if (__builtin_mul_overflow(expected, static_cast<std::uint64_t>(tensor.shape.back()), &expected)) {
+    if (__builtin_mul_overflow(expected, tensor.shape.back(), &expected)) {
       throw Error("tensor " + shown(name) + ": shape " + shown(shape.dump()) + " of " + tensor.dtype +
                   " overflows 64 bits");
     }
@@ -150,7 +148,7 @@ TensorView parse_tensor(const std::string& name, const json& entry, std::span<co
     throw Error("tensor " + shown(name) + ": data_offsets " + offsets.dump() + " are outside the buffer of " +
                 std::to_string(buffer.size()) + " bytes, or backwards");
   }
-  if (end - begin != expected) {
+  if (bytes_each != 0 && end - begin != static_cast<std::uint64_t>(expected)) {
     throw Error("tensor " + shown(name) + ": data_offsets " + offsets.dump() + " hold " + std::to_string(end - begin) +
                 " bytes, but shape " + shape.dump() + " of " + tensor.dtype + " takes " + std::to_string(expected));
   }
@@ -236,7 +234,10 @@ File::File(const std::filesystem::path& path)
 const TensorView& File::at(const std::string& name) const {
   std::string existing;
   for (const TensorView& tensor : tensors()) {
-    if (tensor.name == name) return tensor;
+    if (tensor.name == name) {
+      if (element_bytes(tensor.dtype) != 0) return tensor;
+      throw Error(path_.string() + ": tensor " + shown(name) + ": unknown dtype " + shown(tensor.dtype) + "; known are " + known_dtypes());
+    }
     existing += (existing.empty() ? "" : ", ") + shown(tensor.name);
   }
   throw Error(path_.string() + ": no tensor " + shown(name) + "; it holds " + (existing.empty() ? "none" : existing));

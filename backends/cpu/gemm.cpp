@@ -99,9 +99,13 @@ struct Workspace {
             kPanelRows * row + round_up(kPanelRows * a.m, kRowMultiple)};
   }
   [[nodiscard]] std::int64_t floats(int threads) const { return x + multipliers + threads * per_thread; }
+  /// Of `threads`, those that `bytes` have room for.
+  [[nodiscard]] int fitting(int threads, std::size_t bytes) const {
+    return static_cast<int>(std::min<std::int64_t>(threads, (static_cast<std::int64_t>(bytes / sizeof(float)) - floats(0)) / per_thread));
+  }
 };
 
-/// Threads of a call, no more than its workspace was made for.
+/// Threads that a call would start from the calling thread: OpenMP's choice may be another for each.
 [[nodiscard]] int threads_of(const LinearArgs& a, const ExecDesc& exec) {
   return num_threads(exec, (a.weight.rows + kPanelRows - 1) / kPanelRows * a.batch, 1);
 }
@@ -144,7 +148,7 @@ void decode_panel(const RowKernels& kernels, const WeightLayout& layout, const s
 
 Status linear_with(const RowKernels& kernels, const GemmOps& ops, const LinearArgs& a, const ExecDesc& exec) {
   const Workspace w = Workspace::of(a);
-  const int threads = threads_of(a, exec);
+  const int threads = w.fitting(threads_of(a, exec), a.workspace_bytes);
   float* const x = static_cast<float*>(a.workspace);
   float* const x_global = x + w.x;
   float* const scratch = x_global + w.multipliers;
@@ -181,11 +185,11 @@ Status linear_with(const RowKernels& kernels, const GemmOps& ops, const LinearAr
     if (a.bias != nullptr) {
       core::load_plain_row(core::element_address(a.bias, a.bias_dtype, first_row), a.bias_dtype, rows, bias);
     }
-    const float w_global = weight.global_scale_ptr != nullptr ? weight.global_scale_ptr[which] : weight.global_scale;
+    const double w_global = weight.global_scale_ptr != nullptr ? weight.global_scale_ptr[which] : weight.global_scale;
     for (std::int64_t i = 0; i < a.m; ++i) {
       float out[kPanelRows];
-      // One multiplier after the other: their product may leave the float range where the result does not.
-      for (int j = 0; j < rows; ++j) out[j] = sums[i * kPanelRows + j] * w_global * x_global[b] + bias[j];
+      // In double: on the way to a result that f32 holds, neither product may leave its range.
+      for (int j = 0; j < rows; ++j) out[j] = static_cast<float>(sums[i * kPanelRows + j] * w_global * x_global[b] + bias[j]);
       core::store_plain_row(out, rows, a.out_dtype,
                             core::element_address(a.out, a.out_dtype, (b * a.m + i) * weight.rows + first_row));
     }

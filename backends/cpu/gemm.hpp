@@ -1,4 +1,4 @@
-// FP4 matrix products on the CPU: entries of the api::Backend tables. Arguments arrive validated.
+// FP4 matrix products on the CPU: entries of the api::Backend tables. Arguments arrive validated, with a workspace for one thread at least.
 #pragma once
 
 #include <cstddef>

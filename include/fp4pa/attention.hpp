@@ -63,10 +63,10 @@ struct AttentionConfig {
 /// What changes with every call. All pointers are in the back end's memory.
 struct AttentionArgs {
   const void* q = nullptr;              ///< [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned
-  std::int64_t q_token_stride = 0;      ///< elements; 0 = dense. Tokens within a head's stride, or heads within a token's
-  std::int64_t q_head_stride = 0;
+  std::int64_t q_token_stride = 0;      ///< elements; 0 = num_q_heads head strides. Tokens within a head's stride, or heads within a token's
+  std::int64_t q_head_stride = 0;       ///< elements; 0 = head_dim
   void* o = nullptr;                    ///< [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input
-  std::int64_t o_token_stride = 0;
+  std::int64_t o_token_stride = 0;      ///< as those of q
   std::int64_t o_head_stride = 0;
   float* lse = nullptr;                 ///< optional [tokens, num_q_heads], natural log, sinks included; -inf: nothing seen
 

@@ -75,7 +75,8 @@ struct DenseAttentionConfig {
                                                ///< scales allow it) as they lie, or is refused
 };
 
-/// What changes with every call. All pointers are in the back end's memory; strides are in elements, 0 = dense.
+/// What changes with every call. All pointers are in the back end's memory; strides are in elements, 0 = dense: a head stride of head_dim,
+/// a token stride of as many head strides as there are heads.
 struct DenseAttentionArgs {
   const void* q = nullptr;  ///< [q_tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned
   std::int64_t q_token_stride = 0;
@@ -126,7 +127,7 @@ class DenseAttentionPlan {
 // ----------------------------------------------------------------------------------------------------
 
 /// A [tokens, heads, head_dim] tensor in MXFP8: E4M3 codes, and one E8M0 (UE8M0) scale per 32 of them along head_dim,
-/// [tokens, heads, head_dim / 32]. Strides in bytes, 0 = dense.
+/// [tokens, heads, head_dim / 32]. Strides in bytes, 0 = dense: a head stride of a row, a token stride of `heads` head strides.
 struct Mxfp8Tensor {
   const void* codes = nullptr;  ///< 16-byte aligned, strides multiples of 16
   std::int64_t token_stride = 0;
@@ -166,7 +167,7 @@ struct Mxfp8AttentionArgs {
   Mxfp8Tensor k;      ///< [kv_tokens, num_kv_heads, head_dim]
   Mxfp8Tensor v;      ///< [kv_tokens, num_kv_heads, head_dim]
   void* o = nullptr;  ///< [q_tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input
-  std::int64_t o_token_stride = 0;  ///< elements; 0 = dense
+  std::int64_t o_token_stride = 0;  ///< elements; 0 = dense, as in DenseAttentionArgs
   std::int64_t o_head_stride = 0;
   float* lse = nullptr;  ///< optional [q_tokens, num_q_heads], natural log; -inf: nothing seen
 

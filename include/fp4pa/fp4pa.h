@@ -271,8 +271,8 @@ FP4PA_API fp4pa_status fp4pa_validate_two_tier(const fp4pa_two_tier* cache);
 typedef struct fp4pa_kv_input {
   size_t struct_size;
   const void* data;     /* aligned to its element */
-  int64_t token_stride; /* elements; 0 = dense */
-  int64_t head_stride;  /* elements; 0 = dense */
+  int64_t token_stride; /* elements; 0 = num_kv_heads head strides */
+  int64_t head_stride;  /* elements; 0 = head_dim */
   fp4pa_dtype dtype;
 } fp4pa_kv_input;
 /* Default dtype: FP4PA_BF16. */
@@ -415,10 +415,10 @@ FP4PA_API void fp4pa_attention_config_init_sized(fp4pa_attention_config* config,
 typedef struct fp4pa_attention_args {
   size_t struct_size;
   const void* q;          /* [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned */
-  int64_t q_token_stride; /* elements; 0 = dense */
-  int64_t q_head_stride;
+  int64_t q_token_stride; /* elements; 0 = num_q_heads head strides */
+  int64_t q_head_stride;  /* elements; 0 = head_dim */
   void* o; /* [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input */
-  int64_t o_token_stride;
+  int64_t o_token_stride; /* as those of q */
   int64_t o_head_stride;
   float* lse; /* null, or [tokens, num_q_heads], natural log, sinks included; -inf: nothing seen */
 

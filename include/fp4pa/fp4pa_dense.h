@@ -52,7 +52,8 @@ typedef struct fp4pa_dense_config {
 /* Defaults: not causal, everything in bf16, NVFP4 along head_dim, global scales 1; the rest 0. */
 FP4PA_API void fp4pa_dense_config_init_sized(fp4pa_dense_config* config, size_t struct_size);
 
-/* What changes with every call. All pointers are in the back end's memory; strides are in elements, 0 = dense. */
+/* What changes with every call. All pointers are in the back end's memory; strides are in elements, 0 = dense: a head stride of head_dim,
+ * a token stride of as many head strides as there are heads. */
 typedef struct fp4pa_dense_args {
   size_t struct_size;
   const void* q; /* [q_tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned */
@@ -104,7 +105,7 @@ FP4PA_API fp4pa_status fp4pa_dense_run(const fp4pa_dense_plan* plan, const fp4pa
 /* --- Attention in MXFP8 -------------------------------------------------------------------------------------------------- */
 
 /* A [tokens, heads, head_dim] tensor: E4M3 codes, and one E8M0 scale per 32 of them along head_dim,
- * [tokens, heads, head_dim / 32]. Strides in bytes, 0 = dense. */
+ * [tokens, heads, head_dim / 32]. Strides in bytes, 0 = dense: a head stride of a row, a token stride of `heads` head strides. */
 typedef struct fp4pa_mxfp8_tensor {
   const void* codes; /* 16-byte aligned, strides multiples of 16 */
   int64_t token_stride;

@@ -29,8 +29,8 @@ typedef struct fp4pa_fp4_weight {
   int64_t batch;
   const void* codes;             /* 16-byte aligned */
   const void* scales;            /* 4-byte aligned */
-  const float* global_scale_ptr; /* NVFP4: null, or [batch] decode multipliers in the back end's memory, read instead */
-  float global_scale;            /* NVFP4's decode multiplier; 1 for MXFP4 */
+  const float* global_scale_ptr; /* NVFP4: null, or [batch] decode multipliers in the back end's memory, read instead; the CPU checks them */
+  float global_scale;            /* NVFP4's decode multiplier, 2^-126 to 2^126; 1 for MXFP4 */
   int32_t reserved;              /* zero */
 } fp4pa_fp4_weight;
 /* Defaults: MXFP4, linear, batch 1, global scale 1; sizes of 0. */
@@ -59,7 +59,8 @@ FP4PA_API fp4pa_status fp4pa_fp4_find_weight(const char* path, const char* name,
  * and FP4PA_MISALIGNED_POINTER. */
 FP4PA_API fp4pa_status fp4pa_fp4_load_weight(const char* path, const char* name, void* codes, void* scales, float* global_scales,
                                              fp4pa_fp4_weight* weight);
-/* Writes a file of this one weight. Errors: those, and FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_GLOBAL_SCALE. */
+/* Writes a file of this one weight, following a symbolic link; what exists and is no regular file is refused. Errors: those, and
+ * FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_GLOBAL_SCALE. */
 FP4PA_API fp4pa_status fp4pa_fp4_save_weight(const char* path, const char* name, const fp4pa_fp4_weight* weight);
 
 /* out [batch, m, N] = x [batch, m, K] weight^T + bias, dense. A weight with batch 1 serves every x. */
@@ -87,7 +88,9 @@ typedef struct fp4pa_linear_args {
 /* Defaults: batch 1, bf16 throughout, 16-bit activations. */
 FP4PA_API void fp4pa_linear_args_init_sized(fp4pa_linear_args* args, size_t struct_size);
 
-/* Bytes of workspace that fp4pa_fp4_linear needs; pointers but `weight` are not looked at. */
+/* Bytes of workspace that fp4pa_fp4_linear needs; pointers but `weight` are not looked at. On the CPU they hold a part for each thread that
+ * the call would start from here. A workspace with fewer parts, down to the one of num_threads = 1, does as well, with as many threads: where
+ * OpenMP chooses, another calling thread may be given more. */
 FP4PA_API fp4pa_status fp4pa_fp4_linear_workspace(const fp4pa_linear_args* args, size_t* bytes, const fp4pa_exec* exec);
 /* Computes it: exact products, f32 sums, one rounding at the end. Never allocates, never synchronises.
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT,
@@ -115,7 +118,7 @@ typedef struct fp4pa_matmul_args {
 /* Defaults: MXFP4, batch 1, bf16 throughout. */
 FP4PA_API void fp4pa_matmul_args_init_sized(fp4pa_matmul_args* args, size_t struct_size);
 
-/* Bytes of workspace that a call takes; pointers need not be set. Errors: as fp4pa_fp4_linear_workspace. */
+/* Bytes of workspace that a call takes, or fewer as for fp4pa_fp4_linear; pointers need not be set. Errors: as fp4pa_fp4_linear_workspace. */
 FP4PA_API fp4pa_status fp4pa_fp4_matmul_workspace(const fp4pa_matmul_args* args, size_t* bytes, const fp4pa_exec* exec);
 /* Errors: as fp4pa_fp4_linear. */
 FP4PA_API fp4pa_status fp4pa_fp4_matmul(const fp4pa_matmul_args* args, const fp4pa_exec* exec);

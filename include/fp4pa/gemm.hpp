@@ -45,8 +45,8 @@ struct Fp4Weight {
   std::int64_t batch = 1;
   const void* codes = nullptr;   ///< 16-byte aligned
   const void* scales = nullptr;  ///< 4-byte aligned
-  /// NVFP4's decode multiplier (value = code * scale * global); 1 for MXFP4. When global_scale_ptr is set, [batch] floats
-  /// in the memory of the back end are read instead.
+  /// NVFP4's decode multiplier (value = code * scale * global), 2^-126 to 2^126; 1 for MXFP4. When global_scale_ptr is set, [batch] floats
+  /// in the memory of the back end are read instead, and checked where that is the host's.
   float global_scale = 1.0f;
   const float* global_scale_ptr = nullptr;  ///< 4-byte aligned
 };
@@ -87,7 +87,8 @@ struct Fp4Weight {
 /// @errors kNullPointer, kMisalignedPointer, kFileError, kBackendUnavailable
 [[nodiscard]] FP4PA_API Status fp4_load_weight(const char* path, const char* name, void* codes, void* scales, float* global_scales,
                                                Fp4Weight* weight) noexcept;
-/// Writes a file of this one weight, through a temporary name beside it.
+/// Writes a file of this one weight, through a temporary name of its own beside it: of calls at the same time, the last one's file is left. A
+/// symbolic link is followed. What exists and is no regular file is refused.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedFormat, kInvalidGlobalScale, kFileError, kBackendUnavailable
 [[nodiscard]] FP4PA_API Status fp4_save_weight(const char* path, const char* name, const Fp4Weight& weight) noexcept;
 
@@ -119,7 +120,8 @@ struct LinearArgs {
 };
 
 /// Bytes of workspace that fp4_linear needs for these sizes and forms, on HIP on devices of the current one's kind; pointers are not
-/// looked at.
+/// looked at. On the CPU they hold a part for each thread that the call would start from here. A workspace with fewer parts, down to the
+/// one of num_threads = 1, does as well, with as many threads: where OpenMP chooses, another calling thread may be given more.
 /// @errors kInvalidSize, kUnsupportedFormat, kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status fp4_linear_workspace(const LinearArgs& args, std::size_t* bytes,
                                                     const ExecDesc& exec = {}) noexcept;
@@ -148,6 +150,7 @@ struct MatmulArgs {
   std::size_t workspace_bytes = 0;
 };
 
+/// Bytes of workspace that fp4_matmul needs; a smaller one does as for fp4_linear.
 /// @errors as fp4_linear_workspace
 [[nodiscard]] FP4PA_API Status fp4_matmul_workspace(const MatmulArgs& args, std::size_t* bytes,
                                                     const ExecDesc& exec = {}) noexcept;

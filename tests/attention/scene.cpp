@@ -180,8 +180,7 @@ bool Scene::outputs_untouched() {
 
 std::vector<double> Scene::o_row(std::int32_t token, std::int32_t head) {
   const std::int64_t head_stride = args.o_head_stride != 0 ? args.o_head_stride : spec.head_dim;
-  const std::int64_t token_stride =
-      args.o_token_stride != 0 ? args.o_token_stride : std::int64_t{q_heads()} * spec.head_dim;
+  const std::int64_t token_stride = args.o_token_stride != 0 ? args.o_token_stride : q_heads() * head_stride;
   std::vector<double> row;
   for (std::int64_t d = 0; d < spec.head_dim; ++d) {
     row.push_back(reference::decode_plain(args.o, config.o_dtype, token * token_stride + head * head_stride + d));

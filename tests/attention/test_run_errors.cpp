@@ -171,6 +171,36 @@ TEST_CASE("run: heads outside of tokens, as close as the call's tokens allow, in
   }
 }
 
+TEST_CASE("run: a token stride of 0 stands for the heads' strides one after another") {
+  Scene s(two_sequences());
+  REQUIRE(s.run() == Status::kOk);
+  const std::vector<float> lse = s.lse;
+  std::vector<std::vector<double>> expected;
+  for (std::int32_t t = 0; t < s.q_tokens(); ++t) {
+    for (std::int32_t h = 0; h < s.q_heads(); ++h) expected.push_back(s.o_row(t, h));
+  }
+  // Rows of Q within wider ones, as [tokens, heads, 3, head_dim] has them, and of O with a gap behind each.
+  const std::int64_t dim = s.spec.head_dim, q_head = 3 * dim, o_head = dim + 8;
+  const auto bytes = [&](std::int64_t row) { return expected.size() * static_cast<std::size_t>(row) * sizeof(float); };
+  grid::Memory q(bytes(q_head), 0xFF), o(bytes(o_head), scene::kUnwritten);
+  for (std::size_t row = 0; row < expected.size(); ++row) {
+    const auto row_bytes = static_cast<std::size_t>(dim) * sizeof(float);
+    std::memcpy(q.data() + row * 3 * row_bytes, s.q.data() + row * row_bytes, row_bytes);
+  }
+  s.args.q = q.data();
+  s.args.o = o.data();
+  s.args.q_head_stride = q_head;
+  s.args.o_head_stride = o_head;
+  s.reset_outputs();
+  REQUIRE(s.run() == Status::kOk);
+  const auto* const rows = static_cast<const float*>(s.args.o);
+  for (std::size_t row = 0; row < expected.size(); ++row) {
+    const float* const first = rows + row * static_cast<std::size_t>(o_head);
+    CHECK(std::vector<double>(first, first + dim) == expected[row]);
+  }
+  CHECK(s.lse == lse);
+}
+
 TEST_CASE("run: strides of Q and O that leave the address space") {
   // Checked without running: a back end that is handed such a stride can only crash.
   Scene s(two_sequences());
@@ -187,6 +217,8 @@ TEST_CASE("run: strides of Q and O that leave the address space") {
   s.args.q_token_stride = 0;
   s.args.o_head_stride = kFar;
   CHECK_REFUSED(validate(), Status::kInvalidStrides, "o has", "4611686018427387904");
+  s.args.o_head_stride = std::numeric_limits<std::int64_t>::min();
+  CHECK_REFUSED(validate(), Status::kInvalidStrides, "o has", "-9223372036854775808");
 }
 
 TEST_CASE("run: a workspace that is a byte too small") {

@@ -6,6 +6,33 @@
 
 using namespace dense_test;
 
+namespace {
+
+/// Rows of `row` floats, from strides of `from` floats to strides of `to`.
+Memory with_stride(const Memory& rows, std::int64_t row, std::int64_t from, std::int64_t to) {
+  const std::size_t count = rows.size() / (static_cast<std::size_t>(from) * 4);
+  Memory moved(count * static_cast<std::size_t>(to) * 4);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(moved.data() + i * static_cast<std::size_t>(to) * 4, rows.data() + i * static_cast<std::size_t>(from) * 4,
+                static_cast<std::size_t>(row) * 4);
+  }
+  return moved;
+}
+
+/// A run with rows of O that lie 72 floats apart and no token stride gives `bits`, once its gaps are taken out.
+template <class Args, class Run>
+void check_heads_apart(Args args, Outputs& out, const std::vector<std::uint8_t>& bits, Run&& run) {
+  out.reset();
+  const Memory o = with_stride(out.o, 64, 64, 72);
+  args.o = o.data();
+  args.o_head_stride = 72;
+  REQUIRE(run(args) == FP4PA_OK);
+  out.o = with_stride(o, 64, 72, 64);
+  CHECK(out.bits() == bits);
+}
+
+}  // namespace
+
 TEST_CASE("C dense: the layout of the published structs does not move") {
   if (sizeof(void*) != 8) return;
   CHECK(sizeof(fp4pa_dense_config) == 120);
@@ -82,6 +109,15 @@ TEST_CASE("C dense: a call gives the bits of the C++ call") {
   REQUIRE(fp4pa_dense_run(plan, &args) == FP4PA_OK);
   CHECK(call.out.bits() == bits);
 
+  // A token stride of 0 follows the head stride, also where K's mean is put back into LSE.
+  fp4pa_dense_args apart = args;
+  const Memory q(call.q.values.size() * 4);
+  std::memcpy(q.data(), call.args.q, q.size());
+  const Memory wide_q = with_stride(q, 64, 64, 192);
+  apart.q = wide_q.data();
+  apart.q_head_stride = 192;
+  check_heads_apart(apart, call.out, bits, [plan](const fp4pa_dense_args& a) { return fp4pa_dense_run(plan, &a); });
+
   args.reserved = 1;
   DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_run(plan, &args)), Status::kInvalidArgument, "reserved is 1");
   DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_run(nullptr, &args)), Status::kNullPointer, "plan is null");
@@ -139,6 +175,7 @@ TEST_CASE("C mxfp8: a call gives the bits of the C++ call") {
     call.out.reset();
     REQUIRE(fp4pa_mxfp8_run(plan, &args) == FP4PA_OK);
     CHECK(call.out.bits() == bits);
+    check_heads_apart(args, call.out, bits, [plan](const fp4pa_mxfp8_args& a) { return fp4pa_mxfp8_run(plan, &a); });
     args.v.reserved[1] = 3;
     DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_mxfp8_run(plan, &args)), Status::kInvalidArgument, "v.reserved");
     fp4pa_mxfp8_plan_destroy(plan);

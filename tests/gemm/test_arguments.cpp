@@ -1,5 +1,8 @@
 // Wrong arguments: the code, a sentence with the value, and nothing written.
 #include <doctest/doctest.h>
+#include <omp.h>
+
+#include <utility>
 
 #include "fp4pa/fp4pa.h"
 #include "tests/gemm/problem.hpp"
@@ -57,6 +60,11 @@ TEST_CASE("gemm arguments: each wrong one is named") {
   { Call c; c.args.weight.codes = c.weight.codes.data() + 8; c.fails(Status::kMisalignedPointer, "weight.codes"); }
   { Call c; c.args.weight.scales = c.weight.scales.data() + 1; c.fails(Status::kMisalignedPointer, "weight.scales"); }
   { Call c; c.args.weight.global_scale_ptr = nullptr; c.args.weight.global_scale = -1.0f; c.fails(Status::kInvalidGlobalScale, "weight.global_scale is -1"); }
+  for (const auto& [wrong, shown] : {std::pair(std::nanf(""), "nan"), {0.0f, "0"}, {-1.0f, "-1"}, {INFINITY, "inf"}}) {
+    Call c;
+    c.args.weight.global_scale_ptr = &wrong;
+    c.fails(Status::kInvalidGlobalScale, ("weight.global_scale_ptr[0] is " + std::string(shown) + "; allowed: 2^-126 to 2^126").c_str());
+  }
   { Call c; c.args.x_global_scale = 0.5f; c.fails(Status::kInvalidGlobalScale, "x_global_scale is 0.5; allowed with activations a16"); }
   { Call c; c.args.activations = ActivationForm::kFp4; c.args.x_global_scale = INFINITY; c.fails(Status::kInvalidGlobalScale, "x_global_scale is inf"); }
   { Call c; c.args.activations = ActivationForm::kFp4; c.args.scale_mode = static_cast<ScaleMode>(4); c.fails(Status::kUnsupportedFormat, "scale_mode is 4"); }
@@ -94,6 +102,78 @@ TEST_CASE("gemm arguments: of the quantiser and of fp4_matmul") {
   m.k = 0;
   CHECK(fp4_matmul_workspace(m, &bytes) == Status::kInvalidSize);
   CHECK(std::string(last_error_detail()).find("k is 0") == 0);
+}
+
+TEST_CASE("gemm arguments: one thread's workspace serves any number of threads") {
+  // What OpenMP would start is a matter of the calling thread: what is asked for on one must do on another.
+  Spec s;
+  s.format = BlockFormat::kNvfp4;
+  s.activations = ActivationForm::kFp4;
+  s.x = DType::kF32;
+  s.m = 3;
+  s.n = 50;
+  s.k = 80;
+  for (const char* const backend : {"cpu", "cpu-scalar"}) {
+    CAPTURE(std::string(backend));
+    Problem p(s, backend);
+    REQUIRE(p.run() == Status::kOk);
+    LinearArgs a;
+    a.weight = p.weight.view;
+    a.x = p.x.memory.data();
+    a.x_dtype = s.x;
+    a.out_dtype = s.out;
+    a.m = s.m;
+    a.activations = s.activations;
+    MatmulArgs mm;
+    mm.format = s.format;
+    mm.a = p.x.memory.data();
+    mm.a_dtype = s.x;
+    mm.b = p.w.memory.data();
+    mm.b_dtype = p.w.dtype;
+    mm.out_dtype = s.out;
+    mm.m = s.m;
+    mm.n = s.n;
+    mm.k = s.k;
+    const auto check = [&](auto args, auto&& bytes_of, auto&& call) {
+      std::size_t one = 0, four = 0, automatic = 0;
+      std::thread([&] {
+        omp_set_num_threads(1);
+        REQUIRE(bytes_of(args, &automatic, ExecDesc{backend}) == Status::kOk);
+      }).join();
+      REQUIRE(bytes_of(args, &one, ExecDesc{backend, nullptr, 1}) == Status::kOk);
+      REQUIRE(bytes_of(args, &four, ExecDesc{backend, nullptr, 4}) == Status::kOk);
+      CHECK(automatic == one);
+      CHECK(one < four);  // what is reported is for every thread
+      for (const std::size_t bytes : {one, one + 256, four}) {
+        for (const std::int32_t threads : {0, 1, 3, 4}) {
+          CAPTURE(bytes);
+          CAPTURE(threads);
+          Memory out(p.out.memory.bytes()), workspace(bytes, 0xff);
+          args.out = out.data();
+          args.workspace = workspace.data();
+          args.workspace_bytes = bytes;
+          Status status = Status::kOk;
+          std::string detail;
+          std::thread([&] {
+            omp_set_num_threads(4);
+            status = call(args, ExecDesc{backend, nullptr, threads});
+            detail = last_error_detail();
+          }).join();
+          CHECK_MESSAGE(status == Status::kOk, detail);
+          CHECK(std::memcmp(out.data(), p.out.memory.data(), out.bytes()) == 0);
+          CHECK(workspace.intact());
+        }
+      }
+      args.workspace_bytes = one - 1;
+      CHECK(call(args, ExecDesc{backend, nullptr, 4}) == Status::kWorkspaceTooSmall);
+      CHECK(std::string(last_error_detail()) ==
+            "workspace_bytes is " + std::to_string(one - 1) + "; allowed: at least " + std::to_string(one));
+      args.m = 0;
+      CHECK(call(args, ExecDesc{backend, nullptr, -1}) == Status::kInvalidArgument);
+    };
+    check(a, fp4_linear_workspace, fp4_linear);
+    check(mm, fp4_matmul_workspace, fp4_matmul);
+  }
 }
 
 TEST_CASE("gemm in C: the same result, and structs of another age are refused") {

@@ -145,6 +145,40 @@ TEST_CASE("gemm: long sums, and values far from 1") {
   }
 }
 
+TEST_CASE("gemm: multipliers of W and X far from 1 whose product is 1") {
+  for (const std::string& backend : runnable_backends()) {
+    if (backend.rfind("cpu", 0) != 0) continue;  // GPUs multiply in f32, one multiplier after the other
+    CAPTURE(backend);
+    for (const float global : {0x1p-126f, 0x1p-60f, 1.0f, 0x1p60f, 0x1p126f}) {
+      for (const bool small : {false, true}) {
+        CAPTURE(global);
+        CAPTURE(small);
+        Spec s;
+        s.format = BlockFormat::kNvfp4;
+        s.activations = ActivationForm::kFp4;
+        s.x = DType::kF32;
+        s.m = 3;
+        s.n = 9;
+        s.k = 128;
+        s.x_global_scale = 1.0f / global;
+        s.sigma = 0.25f * s.x_global_scale;
+        Problem p(s, backend.c_str());
+        p.weight.view.global_scale_ptr = nullptr;
+        p.weight.view.global_scale = global;
+        if (small) std::memset(p.weight.scales.data(), 1, p.weight.scales.bytes());  // 2^-9
+        REQUIRE_MESSAGE(p.run() == Status::kOk, last_error_detail());
+        const reference::Matrix a = multiplied_x(s, p.x, 0), b = reference::decode(p.weight.view);
+        for (std::int64_t i = 0; i < s.m; ++i) {
+          for (std::int64_t j = 0; j < s.n; ++j) {
+            const reference::Element e = reference::product(a, i, b, j);
+            CHECK(std::fabs(p.out.at(static_cast<std::size_t>(i * s.n + j)) - e.sum) <= 0x1p-20 * e.magnitude);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("gemm: every scale of a format, the smallest and the largest too") {
   // One group of K per column: the result is a decoded weight times 1, and nothing is summed.
   for (const std::string& backend : runnable_backends()) {

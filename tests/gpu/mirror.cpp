@@ -168,11 +168,11 @@ void add(Mirror& mirror, const AttentionConfig& c, const AttentionArgs& a, const
     add(mirror, c.recent);
     mirror.add(a.recent_table, std::int64_t{4} * a.batch * c.ring_pages);
   }
-  const std::int64_t dense_token = std::int64_t{c.num_q_heads} * c.cache.head_dim;
   const std::int32_t tokens = a.qo_indptr[a.batch];
   const auto tensor = [&](const void* data, std::int64_t token_stride, std::int64_t head_stride, std::int64_t size) {
-    mirror.add(data, size * span(1, 0, tokens, token_stride != 0 ? token_stride : dense_token, c.num_q_heads,
-                                 head_stride != 0 ? head_stride : c.cache.head_dim, c.cache.head_dim));
+    const std::int64_t head = head_stride != 0 ? head_stride : c.cache.head_dim;
+    const std::int64_t token = token_stride != 0 ? token_stride : c.num_q_heads * head;
+    mirror.add(data, size * span(1, 0, tokens, token, c.num_q_heads, head, c.cache.head_dim));
   };
   const bool codes = q_scales.data != nullptr;
   if (tokens > 0) {

@@ -192,6 +192,33 @@ TEST_CASE("weight file: gpt-oss's and ModelOpt's forms are taken as they are") {
   CHECK(q.global_scales == std::vector<float>{0.25f});
 }
 
+TEST_CASE("weight file: a tensor of a dtype that is not known matters only where it is the weight's") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("w.safetensors");
+  const std::vector<std::byte> bytes(64);
+  safetensors::write(path,
+                     {{"norm", "F16", {3}, std::span(bytes).first(6)},
+                      {"up_blocks", "U8", {1, 4, 1, 16}, bytes},
+                      {"up_scales", "U8", {1, 4, 1}, std::span(bytes).first(4)},
+                      {"down_blocks", "I8", {1, 4, 1, 16}, bytes},
+                      {"down_scales", "U8", {1, 4, 1}, std::span(bytes).first(4)},
+                      {"q.weight", "U8", {8, 8}, bytes},
+                      {"q.weight_scale", "U8", {8, 1}, std::span(bytes).first(8)},
+                      {"q.weight_scale_2", "BF16", {2}, std::span(bytes).first(4)}},
+                     {});
+  std::string text = test::read_text(path);
+  for (const auto& [known, unknown] : {std::pair("\"F16\"", "\"C64\""), {"\"I8\"", "\"F4\""}, {"\"BF16\"", "\"UE80\""}}) {
+    text.replace(text.find(known), std::strlen(known), unknown);
+  }
+  std::ofstream(path, std::ios::binary) << text;
+  Fp4Weight weight;
+  INFO(std::string(last_error_detail()));
+  CHECK(fp4_find_weight(path.c_str(), "up", &weight) == Status::kOk);
+  CHECK(weight.rows == 4);
+  CHECK(refusal(path, "down").find("tensor 'down_blocks' is F4 [1,4,1,16]; allowed: U8 [1,4,1,16]") != std::string::npos);
+  CHECK(refusal(path, "q").find("tensor 'q.weight_scale_2': unknown dtype 'UE80'; known are BOOL, U8") != std::string::npos);
+}
+
 TEST_CASE("weight file: what is wrong is named") {
   const test::Scratch scratch;
   const std::string path = scratch.file("w.safetensors");
@@ -266,6 +293,9 @@ TEST_CASE("cli: gemm says how close it came, saves and loads") {
   CHECK(nlohmann::json::parse(loaded.out)["relative_error"].get<double>() < 1e-5);
   CHECK(test::run_tool("gemm --format mxfp8").err.find("unknown format 'mxfp8'; allowed: mxfp4, nvfp4") != std::string::npos);
   CHECK(test::run_tool("gemm --m 0").exit_code == 2);
+  const test::ToolRun refused = test::run_tool("gemm --activations a8 --save " + scratch.file("none"));
+  CHECK(refused.err.find("unknown activations 'a8'; allowed: a16, a4") != std::string::npos);
+  CHECK(!std::ifstream(scratch.file("none")));  // names are read before anything is written
   CHECK(test::run_tool("gemm --file " + path + " --weight other").exit_code == 3);
   CHECK(test::run_tool("bench gemm --shape 3x64x64 --format mxfp4 --repeats 1 --warmup 0 --warm-caches --json -").exit_code == 0);
   const test::ToolRun dtypes = test::run_tool(
