@@ -27,7 +27,18 @@ install(FILES "${PROJECT_BINARY_DIR}/fp4paConfig.cmake" "${PROJECT_BINARY_DIR}/f
 file(RELATIVE_PATH FP4PA_PC_PREFIX
   "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
 string(REGEX REPLACE "/$" "" FP4PA_PC_PREFIX "${FP4PA_PC_PREFIX}")
+foreach(dir LIBDIR INCLUDEDIR)  # a folder that was given in full stays where it is
+  set(FP4PA_PC_${dir} "${CMAKE_INSTALL_${dir}}")
+  if(NOT IS_ABSOLUTE "${FP4PA_PC_${dir}}")
+    string(PREPEND FP4PA_PC_${dir} "\${prefix}/")
+  endif()
+endforeach()
 set(FP4PA_PC_LIBS_PRIVATE "${OpenMP_CXX_FLAGS} -lstdc++ -lm")
+if(FP4PA_BUILD_CUDA)
+  get_target_property(cudart CUDA::cudart_static IMPORTED_LOCATION)
+  get_filename_component(cudart_dir "${cudart}" DIRECTORY)
+  string(APPEND FP4PA_PC_LIBS_PRIVATE " -L${cudart_dir} -lcudart_static -ldl -lrt -lpthread")
+endif()
 if(FP4PA_BUILD_HIP)
   string(APPEND FP4PA_PC_LIBS_PRIVATE " ${FP4PA_HIP_LIBRARY}")
 endif()

@@ -20,7 +20,11 @@ add_library(fp4pa::static ALIAS fp4pa_static)
 foreach(library fp4pa fp4pa_static)
   target_include_directories(${library} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_compile_features(${library} PUBLIC cxx_std_20)
+  target_compile_features(${library} PRIVATE cxx_std_20 INTERFACE $<INSTALL_INTERFACE:cxx_std_20>)
+  # A folder that has no C++ of its own, a C project that adds this one, cannot even be told which standard it is.
+  if(PROJECT_IS_TOP_LEVEL OR FP4PA_PARENT_HAS_CXX)
+    target_compile_features(${library} INTERFACE $<BUILD_INTERFACE:cxx_std_20>)
+  endif()
   target_link_libraries(${library} PRIVATE hwy::hwy OpenMP::OpenMP_CXX)
   set_target_properties(${library} PROPERTIES LINKER_LANGUAGE CXX)
   if(external_targets)

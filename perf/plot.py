@@ -21,9 +21,20 @@ SWEPT = dict(heads=32, kv_heads=8, head_dim=128, q_len=1, window=0, rotation=0, 
              same_lengths=False, page_size=64)
 
 
+SHAPE = ("format", "batch", "heads", "kv_heads", "kv_len", "head_dim")
+
+
+def is_measured(share, us):
+    return isinstance(share, (int, float)) and isinstance(us, (int, float)) and us > 0
+
+
 def old_rows(document):
-    """[(shape, format, share, microseconds)] of a file from before `fp4pa bench` had suites."""
-    return [(r["shape"], r["format"], r["share"], r["us"]) for r in document.get("results", []) if "shape" in r]
+    """[(shape, format, share, microseconds)] of a file from before `fp4pa bench` had suites: of the rows that have all four.
+    None of any other file."""
+    results = document.get("results") if isinstance(document, dict) else None
+    rows = [r for r in results if isinstance(r, dict) and "shape" in r] if isinstance(results, list) else []
+    return [(r["shape"], r["format"], r["share"], r["us"]) for r in rows
+            if "format" in r and is_measured(r.get("share"), r.get("us"))] if rows else None
 
 
 def shape_name(c, hardware_threads):
@@ -36,8 +47,9 @@ def shape_name(c, hardware_threads):
 
 
 def is_plain(r):
-    """A decode of one token of every sequence, without options."""
-    return r.bench == "decode" and r.share is not None and r.has(q_len=1, window=0, rotation=0, v_scale_axis="head_dim")
+    """A decode of one token of every sequence, without options, of which all is known that a plot shows."""
+    return (r.bench == "decode" and is_measured(r.share, r.us) and all(key in r.config for key in SHAPE)
+            and r.has(q_len=1, window=0, rotation=0, v_scale_axis="head_dim"))
 
 
 def only_swept(r):
@@ -112,7 +124,7 @@ def load_shapes(paths):
     with open(paths[0], encoding="utf-8") as text:
         document = json.load(text)
     rows = old_rows(document)
-    if rows:
+    if rows is not None:
         return rows, ({r[0]: r[3] for r in rows if r[1] == "bf16"}, "our bf16"), document
     results, _ = results_file.load(paths)
     ours = [r for r in results if is_plain(r) and not (document.get("suite") == "full" and only_swept(r))]
@@ -156,7 +168,7 @@ def main():
             title = f"Paged decode, {document.get('device', 'unknown device')}, {document.get('date', 'undated')}"
             figure = draw_shapes(plt, rows, reference, title)
     if figure is None:
-        sys.exit(f"plot: {paths[0]} has no decode results of that kind")
+        sys.exit(f"plot: {paths[0]} has no decode results of that kind with a format, a shape, a time and a share of the bandwidth")
     output = arguments.output
     if output is None:
         root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

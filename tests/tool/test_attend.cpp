@@ -1,8 +1,10 @@
 // `fp4pa attend` and `fp4pa quantize` end to end on a small generated file.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "reference/attention.hpp"
@@ -81,6 +83,17 @@ TEST_CASE("attend: a 16-bit cache gives the attention of the file, written and r
     CHECK(variant.at("within_contract") == true);
     CHECK(variant.at("bytes_per_token") == 2 * 2 * 64 * 2);
     CHECK(variant.at("ratio_to_bf16") == 1.0);
+  }
+}
+
+TEST_CASE("attend: the file says whether it is causal, in Python's spelling too") {
+  const test::Scratch scratch;
+  const test::Sample sample = test::make_sample();
+  for (const char* causal : {"true", "True", "false", "False"}) {
+    INFO(causal);
+    test::write_sample(scratch.file("s"), sample, {{"causal", causal}});
+    REQUIRE(run_tool("attend " + scratch.file("s") + " --format f16 --repeats 1 --out " + scratch.file("o")).exit_code == 0);
+    CHECK(error_of(sample, floats(st::File(scratch.file("o")).at("o")), causal[1] == 'r') < 1e-3);
   }
 }
 
@@ -192,8 +205,9 @@ TEST_CASE("quantize: a tampered description is a bad file, not a crash") {
     st::write(scratch.file("t"), tensors, {{"fp4pa.quantized.k", description}});
     const test::ToolRun run =
         run_tool("quantize " + scratch.file("t") + " --tensor k --dequantize --out " + scratch.file("b"));
-    INFO(description << run.err);
+    INFO(description.substr(0, 1000) << run.err);
     CHECK(run.exit_code == 3);
+    return run.err;
   };
   refused("no json");
   refused("{}");
@@ -204,7 +218,50 @@ TEST_CASE("quantize: a tampered description is a bad file, not a crash") {
   refused(changed.dump());
   changed["shape"] = {-2, -75, 64};
   refused(changed.dump());
+  changed["shape"] = nlohmann::json::parse("[2.5, 75, 64]");
+  CHECK(refused(changed.dump()).find("the description's shape has 2.5; allowed: integers") != std::string::npos);
+  changed["shape"] = {2, 75, "64"};
+  CHECK(refused(changed.dump()).find("the description's shape has string; allowed: integers") != std::string::npos);
+  refused(R"({"format":"mxfp4","scale_layout":"linear","global_scale":1,"shape":)" + std::string(100'000, '[') +
+          std::string(100'000, ']') + "}");
+  changed = nlohmann::json::parse(good);
+  changed["global_scale"] = 0.5;
+  CHECK(refused(changed.dump()).find("global_scale is 0.5; allowed with format mxfp4: 1\n") != std::string::npos);
+  changed["format"] = "nvfp4";
+  for (const double scale : {0.0, -1.0, 1e-40, 1e300}) {
+    changed["global_scale"] = scale;
+    CHECK(refused(changed.dump()).find("allowed with format nvfp4: 2^-126 to 2^126\n") != std::string::npos);
+  }
   changed = nlohmann::json::parse(good);
   changed["format"] = "mxfp3";
   refused(changed.dump());
+  const std::string missing =
+      run_tool("quantize " + scratch.file("s") + " --tensor k --dequantize --out " + scratch.file("b")).err;
+  CHECK(missing.find(scratch.file("s")) == missing.rfind(scratch.file("s")));  // once is enough
+}
+
+TEST_CASE("quantize, attend: NVFP4's own multiplier is one that the library takes, whatever is in the tensor") {
+  const test::Scratch scratch;
+  const auto multiplier = [&](test::Sample sample) {
+    test::write_sample(scratch.file("s"), sample);
+    for (const char* options : {"", " --rotation 64"}) {
+      const test::ToolRun attended = run_tool("attend " + scratch.file("s") + " --format nvfp4 --repeats 1" + options);
+      INFO(attended.err);
+      CHECK(attended.exit_code != 2);  // NaN may come of an infinity, which the reports then say
+    }
+    const test::ToolRun run =
+        run_tool("quantize " + scratch.file("s") + " --tensor k --format nvfp4 --json --out " + scratch.file("p"));
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    return nlohmann::json::parse(run.out).at("global_scale").get<double>();
+  };
+  test::Sample sample = test::make_sample();
+  const double plain = multiplier(sample);
+  sample.k[3] = std::numeric_limits<float>::infinity();
+  sample.k[99] = std::numeric_limits<float>::quiet_NaN();
+  CHECK(multiplier(sample) == plain);
+  std::fill(sample.k.begin(), sample.k.end(), 1e-45f);
+  CHECK(multiplier(sample) == 0x1p-126);
+  std::fill(sample.k.begin(), sample.k.end(), 0.0f);
+  CHECK(multiplier(sample) == 1.0);
 }

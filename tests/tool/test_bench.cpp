@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -162,6 +163,7 @@ TEST_CASE("bench: sizes that no call takes are refused before there is memory fo
   fails("decode --batch 2147483647", 2, "--batch: 2147483647; allowed: 1 to 1048576");
   fails("decode --tokens 2147483647", 2, "--tokens: 2147483647; allowed: 1 to 1073741824");
   fails("prefill --batch 4096 --tokens 1024K", 2, "--batch 4096 of 1048576 tokens each: 4294967296 rows; allowed: up to 2147483647");
+  fails("decode --batch 8192 --tokens 1024K --page-size 64 --splits 65", 2, "kv_split_tokens is 65; allowed: 0 or a multiple of 64");
   fails("dense --batch 2147483647 --length 64", 2, "137438953408 rows; allowed: up to 2147483647");
   fails("mxfp8 --batch 2147483647 --length 1 --q-len 64", 2, "137438953408 rows; allowed: up to 2147483647");
 }
@@ -211,6 +213,45 @@ TEST_CASE("bench: bytes of ragged lengths are those of the lengths, and operatio
   const double seconds = 1e-3 * all.at("ms").at("median").get<double>();
   CHECK(all.at("tflops").get<double>() == doctest::Approx(1e-12 * 4.0 * 64 * 64 * 64 * 4 / seconds));
   CHECK(all.at("config").at("causal") == false);
+}
+
+TEST_CASE("bench: a sliding window that passes 32 bits with the queries is one that every key lies in") {
+  for (const char* window : {"0", "2147483647"}) {
+    const auto result = run_json("decode --format mxfp4 --q-len 2 --sliding-window " + std::string(window) + kTiny).at("results").at(0);
+    CHECK(result.at("bytes") == 2 * 96 * 2 * 2 * 68);  // sequences, tokens, heads, K and V, 64 bytes of codes and 4 of scales
+  }
+}
+
+TEST_CASE("bench: the axis that is recorded is the one in force") {
+  for (const char* kind : {"decode --tokens 64 --page-size 64", "dense --length 64"}) {
+    const auto document =
+        run_json(std::string(kind) + " --v-scale-axis tokens --format bf16,mxfp4 --batch 1 --heads 2 --kv-heads 2 --head-dim 64");
+    std::string axes;
+    for (const auto& result : document.at("results")) axes += result.at("config").at("v_scale_axis").get<std::string>() + " ";
+    INFO(kind);
+    CHECK(axes == "head_dim tokens ");
+  }
+}
+
+TEST_CASE("bench: as many runs before the first that counts as an int holds are begun, not passed over") {
+  struct Stop {};
+  struct Ends final : fp4pa::tool::Device {
+    int runs = 0;
+    std::string name() const override { return "made up"; }
+    fp4pa::tool::Buffer allocate(std::size_t) override { return {}; }
+    void upload(void*, const void*, std::size_t) override {}
+    void download(void*, const void*, std::size_t) override {}
+    void fill(const fp4pa::tool::Buffer&, fp4pa::tool::Fill, std::uint64_t) override {}
+    void evict_caches() override {}
+    double seconds(const std::function<void()>&) override { return ++runs == 9 ? throw Stop() : 1.0; }
+    fp4pa::tool::Bandwidth read_bandwidth(int, int) override { return {}; }
+    bool has_threads() const override { return false; }
+    bool has_graphs() const override { return false; }
+    std::function<void()> recorded(const std::function<void(void*)>&) override { return {}; }
+  } device;
+  fp4pa::tool::BenchOptions options;
+  options.warmup = std::numeric_limits<int>::max();
+  CHECK_THROWS_AS((void)fp4pa::tool::measure(device, options, [] {}), Stop);
 }
 
 TEST_CASE("bench: the speed against bf16 is that of the same configuration") {
@@ -315,6 +356,11 @@ TEST_CASE("bench: --json and --csv alone print, and no option becomes a file") {
     const test::ToolRun both = run(command + " --json --csv");
     CHECK(both.exit_code == 2);
     CHECK(both.err.find("--json and --csv both print to stdout") != std::string::npos);
+    for (const char* same : {"same", "./same", "no/../same"}) {
+      const test::ToolRun one = run(command + " --json same --csv " + same);
+      CHECK(one.exit_code == 2);
+      CHECK(one.err.find("--json same and --csv " + std::string(same) + " are the same file") != std::string::npos);
+    }
     const test::ToolRun option = run(command + " --json=--csv");
     CHECK(option.exit_code == 2);
     CHECK(option.err.find("--json: '--csv'; allowed: a file's name, not beginning with -; or - alone for stdout") == 0);

@@ -1,6 +1,8 @@
 // The command line: every way of ending has its code and its sentence, and what should be JSON parses.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -78,6 +80,8 @@ TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   check_fails("bench decode --threads 1,,2", 2, "empty entry");
   check_fails("bench dense --heads 5 --kv-heads 2", 2, "--heads 5 is not a multiple of --kv-heads 2");
   check_fails("bench dense --format fp5", 2, "unknown KV format 'fp5'; allowed: mxfp4, nvfp4");
+  check_fails("bench dense --format bf16 --v-scale-axis rows", 2, "unknown V scale axis 'rows'; allowed: head_dim, tokens");
+  check_fails("bench decode --page-order interleaved", 2, "unknown page order 'interleaved'; allowed: hnd, nhd");
   check_fails("bench mxfp8 --decode never", 2, "unknown decoding 'never'; allowed: auto, per_tile, once");
   check_fails("bench decode --page-size 16,x", 2, "'x' is not a positive integer");
   check_fails("bench quantize --shape 4by4", 2, "'4by4' is not ROWSxCOLS");
@@ -129,8 +133,15 @@ TEST_CASE("cli: an option that would have no effect is refused, with the reason"
   check_fails(attend + " --rotation 64", 2, "--rotation is chosen by the suite's variants; allowed with: --format");
   for (const std::string& command : {attend, quantize, std::string("gemm"), std::string("bench append"), std::string("bench quantize")}) {
     check_fails(command + " --format mxfp4 --four-over-six", 2, "--four-over-six has no part in format mxfp4; allowed with: nvfp4");
+  }
+  // Of the formats that are scaled so, those that the command has.
+  for (const auto& [command, formats] : {std::pair{attend, "mxfp4, mxfp8, e8m0_per_token\n"},
+                                         std::pair{std::string("bench append"), "mxfp4, mxfp8, e8m0_per_token\n"},
+                                         std::pair{quantize, "mxfp4, mxfp8\n"},
+                                         std::pair{std::string("bench quantize"), "mxfp4, mxfp8\n"},
+                                         std::pair{std::string("gemm"), "mxfp4\n"}}) {
     check_fails(command + " --format nvfp4 --scale-mode even", 2,
-                "--scale-mode has no part in format nvfp4; allowed with: mxfp4, mxfp8, e8m0_per_token");
+                "--scale-mode has no part in format nvfp4; allowed with: " + std::string(formats));
   }
   check_fails(attend + " --k-format bf16 --v-format fp8_e4m3 --four-over-six", 2, "no part in format bf16, fp8_e4m3");
   CHECK(run_tool(attend + " --k-format bf16 --v-format nvfp4 --four-over-six --repeats 1").exit_code == 0);
@@ -165,8 +176,15 @@ TEST_CASE("cli: bad files end with 3") {
   const std::vector<std::uint8_t> codes(6);
   fp4pa::safetensors::write(scratch.file("u8"), {{"q", "U8", {1, 2, 3}, std::as_bytes(std::span(codes))}}, {});
   check_fails("attend " + scratch.file("u8"), 3, "dtype U8; allowed here: F32, F16, BF16");
-  test::write_sample(scratch.file("scale"), sample, {{"softmax_scale", "-1"}});
-  check_fails("attend " + scratch.file("scale"), 3, "softmax_scale '-1'");
+  for (const char* scale : {"-1", "0.1abc", "", "nan", "1e300", "1e-60"}) {
+    test::write_sample(scratch.file("scale"), sample, {{"softmax_scale", scale}});
+    check_fails("attend " + scratch.file("scale"), 3,
+                "softmax_scale '" + std::string(scale) + "'; allowed: numbers from 2^-126 to 2^126");
+  }
+  test::write_sample(scratch.file("causal"), sample, {{"causal", "0"}});
+  check_fails("attend " + scratch.file("causal"), 3, "metadata causal '0'; allowed: true, false");
+  test::write_sample(scratch.file("dim"), test::make_sample(48));
+  check_fails("attend " + scratch.file("dim"), 3, "head_dim is 48; allowed: multiples of 32 from 32 to 256");
 }
 
 TEST_CASE("cli: a back end that is not there ends with 4") {
@@ -177,6 +195,29 @@ TEST_CASE("cli: a back end that is not there ends with 4") {
   check_fails("attend " + file, 4, "unknown back end 'abacus'", "FP4PA_FORCE_BACKEND=abacus ");
   check_fails("bench decode --backend abacus", 4, "abacus");
   check_fails("quantize " + file + " --tensor k --backend abacus --out " + scratch.file("o"), 4, "abacus");
+}
+
+TEST_CASE("cli: an instruction set that is not one is reported beside those that are, once, and the best runs") {
+  const std::string best = run_tool("info --json").out;
+  for (const char* name : {"AVX9", "avx2", "Unknown"}) {
+    const test::ToolRun run = run_tool("info --json", "FP4PA_CPU_TARGET=" + std::string(name) + " ");
+    INFO(run.err);
+    CHECK(run.exit_code == 0);
+    CHECK(run.out == best);
+    CHECK(run.err.find("fp4pa error: FP4PA_CPU_TARGET is \"" + std::string(name) + "\"; allowed: ") == 0);
+    CHECK(run.err.find(". Using the best of this CPU.\n") == run.err.find('\n') - std::strlen(". Using the best of this CPU."));
+    CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
+#if defined(__x86_64__)
+    CHECK(run.err.find("SSSE3, SSE4, AVX2, AVX3, AVX3_DL") != std::string::npos);
+#elif defined(__aarch64__)
+    CHECK(run.err.find("NEON") != std::string::npos);
+#endif
+  }
+  CHECK(run_tool("info --json", "FP4PA_CPU_TARGET= ").err.empty());
+  CHECK(run_tool("info --json", "FP4PA_CPU_TARGET=SCALAR ").err.empty());
+#if defined(__x86_64__)
+  CHECK(run_tool("info --json", "FP4PA_CPU_TARGET=SSSE3 ").err.empty());
+#endif
 }
 
 TEST_CASE("cli: info is JSON with the back ends and what the formats cost") {
@@ -280,6 +321,41 @@ TEST_CASE("cli: bench compare says which configuration is slowest, and what the 
   CHECK(unmatched(twice + " " + twice) == R"({"after":0,"before":0} of 3)");
 }
 
+TEST_CASE("cli: bench compare names what is missing or failed after, and --fail-above counts it") {
+  const test::Scratch scratch;
+  const std::string one = R"({"bench":"decode","config":{"format":"bf16"},"ms":{"median":2}})",
+                    two = R"({"bench":"decode","config":{"format":"mxfp4"},"ms":{"median":2}})";
+  const std::string both = scratch.file("both"), rest = scratch.file("rest");
+  std::ofstream(both) << R"({"results":[)" + one + "," + two + "]}";
+  std::ofstream(rest) << R"({"results":[)" + one + R"(],"skipped":[{"what":"decode mxfp4","why":"out of memory","failed":true},)" +
+                             R"({"what":"graph","why":"no graphs","failed":false}]})";
+  const test::ToolRun run = run_tool("bench compare " + both + " " + rest);
+  CHECK(run.exit_code == 0);
+  CHECK(run.out.find("missing after: decode format=mxfp4\nFAILED after: decode mxfp4: out of memory\n") != std::string::npos);
+  CHECK(run.out.find("no graphs") == std::string::npos);
+  const auto document = nlohmann::json::parse(run_tool("bench compare --json " + both + " " + rest).out);
+  CHECK(document.at("missing").dump() == R"(["decode format=mxfp4"])");
+  CHECK(document.at("failed").dump() == R"(["decode mxfp4: out of memory"])");
+  check_fails("bench compare --fail-above 2 " + both + " " + rest, 1,
+              "fp4pa: decode format=mxfp4: missing after; 1 of 2 configurations are\n");
+  CHECK(run_tool("bench compare --fail-above 2 " + rest + " " + both).exit_code == 0);
+}
+
+TEST_CASE("cli: a file's name may be any bytes, and reports are UTF-8 all the same") {
+  const test::Scratch scratch;
+  const std::string file = scratch.file("caf\xe9");
+  test::write_sample(file, test::make_sample());
+  const test::ToolRun run = run_tool("attend " + file + " --format f16 --repeats 1 --json --out " + scratch.file("o"));
+  INFO(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(nlohmann::json::parse(run.out).at("file") == scratch.file("caf\uFFFD"));
+  CHECK(fp4pa::safetensors::File(scratch.file("o")).metadata().at("source") == scratch.file("caf\uFFFD"));
+  std::ofstream(scratch.file("b\xff")) << bench_file(2);
+  const test::ToolRun compared = run_tool("bench compare --json " + scratch.file("b\xff") + " " + scratch.file("b\xff"));
+  CHECK(compared.exit_code == 0);
+  CHECK(nlohmann::json::parse(compared.out).at("after") == scratch.file("b\uFFFD"));
+}
+
 TEST_CASE("cli: bench compare reads products from before `bench gemm` took GPUs, and their peers") {
   const test::Scratch scratch;
   const std::string results = FP4PA_TESTS_SOURCE_DIR "/../perf/results/";
@@ -314,6 +390,13 @@ TEST_CASE("cli: bench compare says in words what a file lacks") {
   lacks(R"({"results":[{"bench":"decode"}]})", "result 1 has no 'config'");
   lacks(R"({"results":[{"bench":"decode","config":{},"ms":{}}]})", "'ms' of result 1 has no 'median'");
   lacks(R"({"results":[{"bench":"decode","config":{},"ms":{"median":"2"}}]})", "'median' of 'ms' of result 1 is not a number");
+  lacks(R"({"results":[{"bench":"decode","config":{"x":[1]},"ms":{"median":2}}]})",
+        "'x' in 'config' of result 1 is an array; allowed: texts, numbers, booleans and null");
+  // Deep nesting must not cost the stack, wherever it is.
+  const std::string deep = std::string(300'000, '[') + std::string(300'000, ']');
+  lacks(R"({"results":[{"bench":"decode","config":{"x":)" + deep + R"(},"ms":{"median":2}}]})", "it nests deeper than 16 levels");
+  lacks(R"({"results":[],"more":)" + deep + "}", "it nests deeper than 16 levels");
+  check_fails("bench compare " + scratch.file("") + " " + scratch.file("f"), 3, scratch.file("") + ": is a folder, not a file");
 }
 
 TEST_CASE("cli: bench decode reports what it measured") {

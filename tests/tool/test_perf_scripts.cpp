@@ -1,4 +1,4 @@
-// Scripts of perf/ that people run: what they say of the recorded results, and of a step that there is not.
+// Scripts of perf/ that people run, and ./run: what they say of the recorded results, and of a step that there is not.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/tool/run_tool.hpp"
+#include "tests/tool/sample.hpp"
 #include "tools/fp4pa/bench_suite.hpp"
 
 namespace {
@@ -107,6 +108,90 @@ TEST_CASE("perf: plot.py takes a full suite's plain decodes for bars, not those 
       scratch.file("full.json") + "'])[0]; print(len(rows), len({r[:2] for r in rows}))\"");
   INFO(run.err);
   CHECK(run.out == "40 40\n");  // ten shapes in four formats
+}
+
+TEST_CASE("perf: plot.py takes the rows that it can draw, and says so when there are none") {
+  if (test::run_program("python3 --version").exit_code != 0) {
+    MESSAGE("left out: python3 is not installed");
+    return;
+  }
+  const test::Scratch scratch;
+  const auto shapes = [&](const std::string& file) {
+    return test::run_program("PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=" + kPerf + " python3 -c \"import plot; print(plot.load_shapes(['" + file +
+                             "'])[0])\"");
+  };
+  const auto shapes_of = [&](const std::string& text) {
+    std::ofstream(scratch.file("f")) << text;
+    return shapes(scratch.file("f"));
+  };
+  for (const char* file : {"h200-gemm-2026-11-26.json", "h200-gemm-peers-2026-11-26.json", "h200-prefill-2026-11-20-2.json"}) {
+    INFO(file);
+    CHECK(shapes(kPerf + "results/" + file).out == "[]\n");
+  }
+  CHECK(shapes_of(R"({"results":[{"shape":"a","format":"bf16","us":2},{"shape":"a","format":"bf16","share":0.5,"us":2}]})").out ==
+        "[('a', 'bf16', 0.5, 2)]\n");
+  CHECK(shapes_of(R"({"results":[{"bench":"decode","config":{"format":"bf16"},"ms":{"median":1},"bandwidth_share":0.5}]})").out == "[]\n");
+  for (const char* none : {"[]", R"({"results":[1]})", R"({"results":3})"}) {
+    const test::ToolRun run = shapes_of(none);
+    INFO(run.err);
+    CHECK(run.exit_code == 1);
+    CHECK(has(run.err, scratch.file("f") + ": not a result file"));
+  }
+}
+
+TEST_CASE("perf: peers.py goes on behind a peer that fails in a way of its own") {
+  if (test::run_program("python3 --version").exit_code != 0) {
+    MESSAGE("left out: python3 is not installed");
+    return;
+  }
+  const test::Scratch scratch;
+  std::ofstream(scratch.file("flashinfer.py")) << "class Error(Exception):\n    pass\n\n\n"
+                                                  "def BatchDecodeWithPagedKVCacheWrapper(*arguments):\n    raise Error('no such kernel')\n";
+  const test::ToolRun run = run_script("peers.py --only decode --json " + scratch.file("j"),
+                                       "PYTHONPATH=" FP4PA_TESTS_SOURCE_DIR "/tool/fake_torch:" + scratch.file("") + " ");
+  INFO(run.err);
+  CHECK(run.exit_code == 0);
+  CHECK(has(run.out, "flashinfer   skipped: no such kernel"));
+}
+
+TEST_CASE("perf: collect_deps.sh says what it did not find") {
+  const test::Scratch scratch;
+  const std::string include = scratch.file("include/");
+  for (const char* header : {"doctest/doctest.h", "hwy/highway.h", "CLI/CLI.hpp", "nlohmann/json.hpp", "fmt/format.h"}) {
+    std::filesystem::create_directories(std::filesystem::path(include + header).parent_path());
+    std::ofstream(include + header) << "//\n";
+  }
+  const test::ToolRun run =
+      run_script("collect_deps.sh " + scratch.file("deps"), "INCLUDE=" + include + " LIBRARY=" + scratch.file("none") + " ");
+  CHECK(run.exit_code == 1);
+  CHECK(run.out == "collect_deps: neither libhwy.a nor libhwy.so.1 was found in " + scratch.file("none") + "\n");
+}
+
+TEST_CASE("run: files are those of the folder that it is called from") {
+  const test::Scratch scratch;
+  namespace fs = std::filesystem;
+  fs::create_directories(scratch.file("tree/build/cpu/bin"));
+  fs::create_directories(scratch.file("fake"));
+  fs::create_directories(scratch.file("here"));
+  fs::copy_file(FP4PA_TESTS_SOURCE_DIR "/../run", scratch.file("tree/run"));
+  fs::create_symlink(FP4PA_TOOL_PATH, scratch.file("tree/build/cpu/bin/fp4pa"));
+  test::write_sample(scratch.file("here/sample"), test::make_sample());
+  // Nothing is left to build, and nothing is installed.
+  const auto fake = [&](const char* name, const char* text) {
+    std::ofstream(scratch.file("fake/") + name) << "#!/bin/sh\n" << text;
+    fs::permissions(scratch.file("fake/") + name, fs::perms::owner_all);
+  };
+  fake("cmake", "echo 'cmake version 3.25 no work to do'\n");
+  for (const char* name : {"apt-get", "sudo"}) fake(name, "exit 1\n");
+  const test::ToolRun run = test::run_program("cd " + scratch.file("here") + " && PATH=" + scratch.file("fake") +
+                                              ":$PATH ../tree/run attend sample --format bf16 --repeats 1 --out out");
+  if (run.exit_code == 3 && has(run.out, "please install")) {
+    MESSAGE("left out: what ./run looks for is not all where it looks");
+    return;
+  }
+  INFO(run.out, run.err);
+  CHECK(run.exit_code == 0);
+  CHECK(fs::exists(scratch.file("here/out")));
 }
 
 TEST_CASE("perf: scripts with a shebang can be run") {

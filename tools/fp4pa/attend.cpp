@@ -60,7 +60,7 @@ std::vector<Variant> chosen_variants(const CLI::App& command, const AttendOption
   base.v = parse_format(o.v_format.empty() ? any : o.v_format);
   std::vector<std::string> formats{name_of(base.k)};
   if (base.v != base.k) formats.emplace_back(name_of(base.v));
-  refuse_idle_scale_options(command, formats);
+  refuse_idle_scale_options(command, formats, format_names());
   return {base};
 }
 
@@ -133,7 +133,7 @@ void print_as_text(const AttendOptions& o, const AttendInput& input, const Rows&
 
 void write_results(const AttendOptions& o, const AttendInput& input, const Rows& rows) {
   std::vector<safetensors::TensorToWrite> tensors;
-  std::map<std::string, std::string> metadata{{"source", o.file},
+  std::map<std::string, std::string> metadata{{"source", as_utf8(o.file)},
                                               {"layout", "o [queries, heads, head_dim]; lse natural log"}};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     // A single variant gets the plain names; several are numbered, with their labels in the metadata.

@@ -2,10 +2,10 @@
 #include "tools/fp4pa/attend_cache.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "reference/rotation.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
+#include "tools/fp4pa/global_scale.hpp"
 
 namespace fp4pa::tool {
 namespace {
@@ -14,7 +14,7 @@ constexpr std::int32_t kGroupTokens = 32;  // what leaves the window together: o
 constexpr std::int32_t kRecentPageTokens = 16;
 constexpr std::int64_t kSparePages = 3;  // never named by a table; they stay poisoned
 
-/// The largest magnitude that will be encoded: of K after its rotation.
+/// The largest finite magnitude that will be encoded: of K after its rotation.
 double largest_magnitude(const InputTensor& tensor, Rotation rotation) {
   double largest = 0.0;
 #pragma omp parallel for reduction(max : largest)
@@ -23,16 +23,14 @@ double largest_magnitude(const InputTensor& tensor, Rotation rotation) {
     for (std::int64_t h = 0; h < tensor.heads; ++h) {
       for (std::int64_t d = 0; d < tensor.head_dim; ++d) row[static_cast<std::size_t>(d)] = tensor.at(h, t, d);
       reference::rotate(row, rotation);
-      for (const double x : row) largest = std::max(largest, std::abs(x));
+      for (const double x : row) largest = larger_finite(largest, x);
     }
   }
   return largest;
 }
 
-/// NVFP4's decode multiplier: the largest magnitude becomes 448 * 6, the top of the scale's and the element's range.
 float nvfp4_global_scale(const InputTensor& tensor, Rotation rotation) {
-  const double amax = largest_magnitude(tensor, rotation);
-  return amax > 0.0 ? static_cast<float>(amax / 2688.0) : 1.0f;
+  return default_global_scale(largest_magnitude(tensor, rotation));
 }
 
 KvInput kv_input(const InputTensor& tensor, const void* token_major) {

@@ -1,15 +1,36 @@
 // See attend_input.hpp.
 #include "tools/fp4pa/attend_input.hpp"
 
-#include <cmath>
+#include <cctype>
 #include <cstdlib>
 #include <cstring>
 
 #include "reference/element.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
+#include "tools/fp4pa/paged_cache.hpp"
 
 namespace fp4pa::tool {
 namespace {
+
+/// What the library takes, less what it has another meaning for: 0, which a smaller number would become, is the default.
+double scale_of(const std::string& path, const std::string& text) {
+  char* end = nullptr;
+  const double scale = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || *end != '\0' || !(scale >= 0x1p-126 && scale <= 0x1p126)) {
+    throw Failure(Exit::kInputFile, path + ": metadata softmax_scale '" + text + "'; allowed: numbers from 2^-126 to 2^126");
+  }
+  return scale;
+}
+
+/// Python writes "True", JSON "true".
+bool causal_of(const std::string& path, const std::string& text) {
+  std::string lower = text;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (lower != "true" && lower != "false") {
+    throw Failure(Exit::kInputFile, path + ": metadata causal '" + text + "'; allowed: true, false");
+  }
+  return lower == "true";
+}
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
@@ -70,16 +91,17 @@ AttendInput::AttendInput(const std::string& path, const std::string& q_name, con
   if (q.head_dim != k.head_dim || k.head_dim != v.head_dim) refuse("head_dim differs");
   if (q.heads % k.heads != 0) refuse("query heads are not a multiple of KV heads");
   if (q.tokens > k.tokens) refuse("q has more tokens than k");
+  try {
+    check_head_dim(static_cast<std::int32_t>(k.head_dim));
+  } catch (const Failure& e) {
+    throw Failure(Exit::kInputFile, path + ": " + e.what());
+  }
 
   const auto& metadata = file_.metadata();
   if (const auto scale = metadata.find("softmax_scale"); scale != metadata.end()) {
-    softmax_scale = std::strtod(scale->second.c_str(), nullptr);
-    if (!(softmax_scale > 0.0) || !std::isfinite(softmax_scale)) {
-      throw Failure(Exit::kInputFile,
-                    path + ": metadata softmax_scale '" + scale->second + "' is not a positive number");
-    }
+    softmax_scale = scale_of(path, scale->second);
   }
-  if (const auto entry = metadata.find("causal"); entry != metadata.end()) causal = entry->second != "false";
+  if (const auto entry = metadata.find("causal"); entry != metadata.end()) causal = causal_of(path, entry->second);
 }
 
 }  // namespace fp4pa::tool

@@ -45,7 +45,7 @@ void add_kind(CLI::App& bench, const BenchKind& kind) {
   command->callback([state, command, &bench] {
     refuse_suite_options(bench);
     if (const CLI::Option* formats = command->get_option_no_throw("--format"); formats != nullptr) {
-      refuse_idle_scale_options(*command, split_list(formats->as<std::string>(), "--format"));
+      refuse_idle_scale_options(*command, split_list(formats->as<std::string>(), "--format"), state->benchmark->formats());
     }
     run_bench(
         state->common,
@@ -84,7 +84,7 @@ Spread per_call(Spread together, int calls) {
 
 Spread measure(Device& device, const BenchOptions& options, const std::function<void()>& work) {
   std::vector<double> samples;
-  for (int i = 0; i < options.warmup + options.repeats; ++i) {
+  for (std::int64_t i = 0; i < std::int64_t{options.warmup} + options.repeats; ++i) {
     if (!options.warm_caches) device.evict_caches();
     const double seconds = device.seconds(work);
     if (i >= options.warmup) samples.push_back(seconds);

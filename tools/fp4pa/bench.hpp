@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tools/fp4pa/device.hpp"
+#include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/progress.hpp"
 
 namespace fp4pa::tool {
@@ -33,7 +34,7 @@ struct BenchOutput {
   std::string json, csv;
 };
 void add_output_options(CLI::App& command, BenchOutput& output);
-/// JSON and CSV cannot both go to stdout.
+/// JSON and CSV cannot both go to stdout, nor to one file.
 void check_output(const BenchOutput& output);
 void write_files(const BenchOutput& output, const nlohmann::ordered_json& document, const std::string& csv);
 /// Whether one of them goes to stdout; prints it there.
@@ -120,6 +121,8 @@ class Benchmark {
   Benchmark& operator=(const Benchmark&) = delete;
   virtual ~Benchmark() = default;
   virtual void add_options(CLI::App& command) = 0;
+  /// All that its --format takes, as names_of lists them.
+  [[nodiscard]] virtual std::string formats() const { return format_names(); }
   /// All combinations, once the options have been parsed. Steps may refer to the benchmark.
   /// @param threads  those to measure with
   /// @throws Failure for an axis that makes no sense, before anything is measured

@@ -151,8 +151,7 @@ class BenchAppend final : public Benchmark {
     spec.tokens = tokens;
     KvCacheDesc& desc = spec.desc;
     desc.k.format = desc.v.format = parse_format(format);
-    const auto v_axis = parse_name<VScaleAxis>(axis, kAllScaleAxes, "V scale axis");
-    if (desc.v.format == KvFormat::kMxfp4 || desc.v.format == KvFormat::kNvfp4) desc.v.scale_axis = v_axis;
+    desc.v.scale_axis = parse_v_scale_axis(axis, desc.v.format);
     if (desc.v.scale_axis == VScaleAxis::kTokens && spec.slots == Slots::kTokens) {
       throw Failure(Exit::kUsage,
                     "--slots tokens: V scaled along tokens is appended in whole groups of neighbours; allowed: pages");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <memory>
@@ -29,7 +30,11 @@ struct CompareOptions {
 struct Results {
   std::string device, caches;
   std::vector<std::pair<std::string, double>> medians;
+  std::vector<std::string> failed;  ///< steps that went wrong, by label, with the reason
 };
+
+/// A result's configuration has its values at a depth of 4.
+constexpr int kMostDepth = 16;
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Failure(Exit::kInputFile, path + ": not a result file of `fp4pa bench --json`: " + why);
@@ -68,18 +73,54 @@ std::string text_or_unknown(const Json& document, const char* key) {
   return found != document.end() && found->is_string() ? found->get<std::string>() : "unknown";
 }
 
-Results load(const std::string& path) {
+/// Copies and texts of a document are made by recursion: it must not nest without end.
+Json parse(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) throw Failure(Exit::kInputFile, path + ": is a folder, not a file");
   std::ifstream in(path);
   if (!in) throw Failure(Exit::kInputFile, path + ": cannot open");
-  const Json document = Json::parse(in, nullptr, false);
+  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMostDepth) refuse(path, fmt::format("it nests deeper than {} levels", kMostDepth));
+    return true;
+  };
+  return Json::parse(in, watch, false);
+}
+
+std::string config_value(const std::string& path, const std::string& where, const std::string& name, const Json& value) {
+  if (value.is_structured()) {
+    refuse(path, fmt::format("'{}' in 'config' of {} is an {}; allowed: texts, numbers, booleans and null", name, where,
+                             value.type_name()));
+  }
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+/// Rows that were asked for and went wrong stand apart from the results.
+std::vector<std::string> failed_steps(const Json& document) {
+  std::vector<std::string> failed;
+  const auto skipped = document.find("skipped");
+  if (skipped == document.end() || !skipped->is_array()) return failed;
+  for (const Json& step : *skipped) {
+    const auto has = [&](const char* key, bool (Json::*is_type)() const noexcept) {
+      return step.is_object() && step.contains(key) && (step[key].*is_type)();
+    };
+    if (!has("failed", &Json::is_boolean) || !step["failed"].get<bool>()) continue;
+    if (has("what", &Json::is_string) && has("why", &Json::is_string)) {
+      failed.push_back(step["what"].get<std::string>() + ": " + step["why"].get<std::string>());
+    }
+  }
+  return failed;
+}
+
+Results load(const std::string& path) {
+  const Json document = parse(path);
   if (!document.is_object()) refuse(path, document.is_discarded() ? "it is no JSON" : "it is no JSON object");
-  Results loaded{text_or_unknown(document, "device"), text_or_unknown(document, "caches"), {}};
+  Results loaded{text_or_unknown(document, "device"), text_or_unknown(document, "caches"), {}, failed_steps(document)};
   for (const Json& row : entry(path, "the file", document, "results", &Json::is_array, "a list")) {
     const Json result = in_todays_names(row);
     const std::string where = fmt::format("result {}", loaded.medians.size() + 1);
     std::string key = entry(path, where, result, "bench", &Json::is_string, "a text").get<std::string>();
     for (const auto& [name, value] : entry(path, where, result, "config", &Json::is_object, "an object").items()) {
-      key += " " + name + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
+      key += " " + name + "=" + config_value(path, where, name, value);
     }
     const Json& ms = entry(path, where, result, "ms", &Json::is_object, "an object");
     const double median = entry(path, "'ms' of " + where, ms, "median", &Json::is_number, "a number").get<double>();
@@ -109,26 +150,29 @@ void compare(const CompareOptions& o) {
   Table table({"configuration", "before ms", "after ms", "after/before"});
   double worst = 0.0;
   std::string slowest;
-  std::size_t matched = 0;
+  std::vector<std::string> missing;
   std::vector<bool> used(after.medians.size());  // a configuration that stands twice is matched with two
   for (const auto& [key, old_ms] : before.medians) {
-    for (std::size_t i = 0; i < used.size(); ++i) {
+    bool found = false;
+    for (std::size_t i = 0; i < used.size() && !found; ++i) {
       if (used[i] || after.medians[i].first != key) continue;
       const double new_ms = after.medians[i].second, ratio = new_ms / old_ms;
-      used[i] = true;
-      ++matched;
+      used[i] = found = true;
       if (ratio > worst) {
         worst = ratio;
         slowest = key;
       }
       table.add({key, fmt::format("{:.4f}", old_ms), fmt::format("{:.4f}", new_ms), fmt::format("{:.3f}", ratio)});
       document["results"].push_back({{"configuration", key}, {"before_ms", old_ms}, {"after_ms", new_ms}, {"ratio", ratio}});
-      break;
     }
+    if (!found) missing.push_back(key);
   }
+  const std::size_t matched = before.medians.size() - missing.size();
   if (matched == 0) throw Failure(Exit::kInputFile, "the two files have no configuration in common");
-  const std::size_t only_before = before.medians.size() - matched, only_after = after.medians.size() - matched;
-  document["unmatched"] = {{"before", only_before}, {"after", only_after}};
+  const std::size_t only_after = after.medians.size() - matched;
+  document["unmatched"] = {{"before", missing.size()}, {"after", only_after}};
+  document["missing"] = missing;
+  document["failed"] = after.failed;
   warn_if_different("devices", before.device, after.device);
   warn_if_different("caches", before.caches, after.caches);
   if (o.json) {
@@ -136,13 +180,20 @@ void compare(const CompareOptions& o) {
   } else {
     fmt::print("before: {}, caches {}\nafter:  {}, caches {}\n\n", before.device, before.caches, after.device, after.caches);
     table.print(stdout);
-    if (only_before != 0 || only_after != 0) {
-      fmt::print("\n{} configurations only before, {} only after\n", only_before, only_after);
+    if (!missing.empty() || only_after != 0) {
+      fmt::print("\n{} configurations only before, {} only after\n", missing.size(), only_after);
     }
+    for (const std::string& key : missing) fmt::print("missing after: {}\n", key);
+    for (const std::string& step : after.failed) fmt::print("FAILED after: {}\n", step);
   }
-  if (o.fail_above && worst > *o.fail_above) {
+  if (!o.fail_above) return;
+  if (worst > *o.fail_above) {
     throw Failure(Exit::kOutsideContract,
                   fmt::format("{}: slower by a factor of {:.3f}; allowed {:.3f}", slowest, worst, *o.fail_above));
+  }
+  if (!missing.empty()) {
+    throw Failure(Exit::kOutsideContract, fmt::format("{}: missing after; {} of {} configurations are", missing.front(),
+                                                      missing.size(), before.medians.size()));
   }
 }
 
@@ -153,7 +204,8 @@ void add_bench_compare(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand("compare", "Compare two result files");
   command->add_option("before", o->before, "Result file (JSON)")->required();
   command->add_option("after", o->after, "Result file (JSON)")->required();
-  command->add_option("--fail-above", o->fail_above, "Exit 1 when any median grew by more than this factor");
+  command->add_option("--fail-above", o->fail_above,
+                      "Exit 1 when any median grew by more than this factor, or a configuration is missing after");
   command->add_flag("--json", o->json, "Print JSON");
   command->callback([o, &bench] {
     refuse_suite_options(bench);

@@ -45,11 +45,7 @@ void set_formats(DecodeSpec& spec, const std::string& text) {
   spec.v = plus == std::string::npos ? spec.k : parse_format(text.substr(plus + 1));
 }
 
-/// Formats that scale V one way only take no part in its axis.
-void set_axis(DecodeSpec& spec, const std::string& text) {
-  const VScaleAxis axis = parse_name<VScaleAxis>(text, kAllScaleAxes, "V scale axis");
-  spec.v_scale_axis = spec.v == KvFormat::kMxfp4 || spec.v == KvFormat::kNvfp4 ? axis : VScaleAxis::kHeadDim;
-}
+void set_axis(DecodeSpec& spec, const std::string& text) { spec.v_scale_axis = parse_v_scale_axis(text, spec.v); }
 
 nlohmann::ordered_json config_of(const DecodeSpec& s) {
   nlohmann::ordered_json config{{"format", s.format},
@@ -82,7 +78,7 @@ std::vector<DecodeSpec> specs_of(const DecodeAxes& o, bool whole_prompt) {
   DecodeSpec base;
   base.heads = o.heads;
   base.kv_heads = o.kv_heads;
-  base.page_order = parse_name<PageLayout>(o.page_order, kAllPageLayouts, "page order");
+  base.page_order = parse_name<PageLayout>(o.page_order, kRandomPageLayouts, "page order");
   base.dtype = parse_name<DType>(o.dtype, kAllDTypes, "dtype");
   base.sliding_window = o.sliding_window;
   base.splits = o.splits;

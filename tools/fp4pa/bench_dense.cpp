@@ -38,15 +38,15 @@ struct DenseOptions {
   [[nodiscard]] double flop() const { return 4.0 * batch * heads * pairs() * head_dim; }
 };
 
-BenchResult result_of(const Device& device, const DenseOptions& o, const char* name, const std::string& format, int threads,
-                      const char* backend) {
+BenchResult result_of(const Device& device, const DenseOptions& o, const char* name, const std::string& format,
+                      VScaleAxis v_scale_axis, int threads, const char* backend) {
   BenchResult r;
   r.bench = name;
   r.config = {{"format", format},       {"batch", o.batch},
               {"heads", o.heads},       {"kv_heads", o.kv_heads},
               {"head_dim", o.head_dim}, {"length", o.length},
               {"q_len", o.queries()},   {"causal", o.causal},
-              {"rotation", o.rotation}, {"v_scale_axis", o.v_scale_axis},
+              {"rotation", o.rotation}, {"v_scale_axis", name_of(v_scale_axis)},
               {"smooth_k", o.smooth_k}, {"dtype", o.dtype},
               {"backend", backend}};
   if (device.has_threads()) r.config["threads"] = threads;
@@ -86,9 +86,7 @@ void dense_once(const DenseOptions& o, const std::string& format, int threads, B
   const DType dtype = parse_name<DType>(o.dtype, kAllDTypes, "dtype");
   c.q_dtype = c.kv_dtype = c.o_dtype = dtype;
   c.k_format = c.v_format = parse_format(format);
-  if (c.v_format == KvFormat::kMxfp4 || c.v_format == KvFormat::kNvfp4) {
-    c.v_scale_axis = parse_name<VScaleAxis>(o.v_scale_axis, kAllScaleAxes, "V scale axis");
-  }
+  c.v_scale_axis = parse_v_scale_axis(o.v_scale_axis, c.v_format);
   c.rotation = parse_rotation(o.rotation);
   c.smooth_k = o.smooth_k;
   DenseAttentionPlan plan;
@@ -109,7 +107,7 @@ void dense_once(const DenseOptions& o, const std::string& format, int threads, B
   args.workspace = workspace.data();
   args.workspace_bytes = workspace.bytes();
 
-  BenchResult r = result_of(device, o, "dense", format, threads, plan.backend());
+  BenchResult r = result_of(device, o, "dense", format, c.v_scale_axis, threads, plan.backend());
   r.time = measure(device, report.options(), [&] { check(run_dense_attention(plan, args), "run_dense_attention"); });
   r.bytes = 2.0 * q_bytes + 2.0 * kv_bytes;
   r.figures["GFLOP_per_s"] = 1e-9 * o.flop() / r.time.median;
@@ -146,7 +144,7 @@ void mxfp8_once(const DenseOptions& o, const std::string& decode, int threads, B
   args.workspace = workspace.data();
   args.workspace_bytes = workspace.bytes();
 
-  BenchResult r = result_of(device, o, "mxfp8", name_of(plan.decode()), threads, plan.backend());
+  BenchResult r = result_of(device, o, "mxfp8", name_of(plan.decode()), VScaleAxis::kHeadDim, threads, plan.backend());
   r.time = measure(device, report.options(), [&] { check(run_mxfp8_attention(plan, args), "run_mxfp8_attention"); });
   r.bytes = (q_codes + 2.0 * kv_codes) * 33.0 / 32.0 + o_bytes;
   r.figures["GFLOP_per_s"] = 1e-9 * o.flop() / r.time.median;
@@ -164,16 +162,17 @@ void add_shape_options(CLI::App& command, DenseOptions& o) {
   command.add_flag("--causal", o.causal, "Queries see the keys up to their own position");
 }
 
-template <class Once>
+/// @param axis_of  the axis that V's scales lie along in a row
+template <class AxisOf, class Once>
 std::vector<BenchStep> steps_of(const DenseOptions& o, const char* name, const std::vector<std::string>& rows,
-                                const std::vector<int>& threads, Once once) {
+                                const std::vector<int>& threads, AxisOf axis_of, Once once) {
   check_shape(o);
   std::vector<BenchStep> steps;
   for (const std::string& row : rows) {
     steps.push_back(
         {fmt::format("{} {} b{} {}/{} {} tokens{}{} D{} rotation {} V along {}{} {}", name, row, o.batch, o.heads,
                      o.kv_heads, o.length, o.q_len != 0 ? fmt::format(" q_len {}", o.q_len) : "", o.causal ? " causal" : "",
-                     o.head_dim, o.rotation, o.v_scale_axis, o.smooth_k ? " smooth K" : "", o.dtype),
+                     o.head_dim, o.rotation, name_of(axis_of(row)), o.smooth_k ? " smooth K" : "", o.dtype),
          [&o, row, threads, once](BenchReport& report) {
            for (const int t : threads) once(o, row, t, report);
          }});
@@ -193,8 +192,10 @@ class BenchDense final : public Benchmark {
   }
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {
     const std::vector<std::string> formats = split_list(o_.formats, "--format");
-    for (const std::string& format : formats) (void)parse_format(format);
-    return steps_of(o_, "dense", formats, threads, dense_once);
+    (void)parse_rotation(o_.rotation);
+    (void)parse_name<DType>(o_.dtype, kAllDTypes, "dtype");
+    const auto axis_of = [&](const std::string& format) { return parse_v_scale_axis(o_.v_scale_axis, parse_format(format)); };
+    return steps_of(o_, "dense", formats, threads, axis_of, dense_once);
   }
 
  private:
@@ -211,7 +212,8 @@ class BenchMxfp8 final : public Benchmark {
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {
     const std::vector<std::string> decodes = split_list(o_.decode, "--decode");
     for (const std::string& decode : decodes) (void)parse_decode(decode);
-    return steps_of(o_, "mxfp8", decodes, threads, mxfp8_once);
+    (void)parse_name<DType>(o_.dtype, kAllDTypes, "dtype");
+    return steps_of(o_, "mxfp8", decodes, threads, [](const std::string&) { return VScaleAxis::kHeadDim; }, mxfp8_once);
   }
 
  private:

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <ctime>
+#include <filesystem>
 #include <thread>
 
 #include "fp4pa/backends.hpp"
@@ -165,8 +166,16 @@ void add_output_options(CLI::App& command, BenchOutput& output) {
 }
 
 void check_output(const BenchOutput& output) {
-  if (output.json != "-" || output.csv != "-") return;
-  throw Failure(Exit::kUsage, "--json and --csv both print to stdout; give one of them a file");
+  if (output.json.empty() || output.csv.empty()) return;
+  if (output.json == "-" && output.csv == "-") {
+    throw Failure(Exit::kUsage, "--json and --csv both print to stdout; give one of them a file");
+  }
+  if (output.json == "-" || output.csv == "-") return;
+  // "a" and "./a" are one file before there is one; a link and what it names are when there is.
+  const auto full = [](const std::string& file) { return std::filesystem::absolute(file).lexically_normal(); };
+  std::error_code ignored;
+  if (full(output.json) != full(output.csv) && !std::filesystem::equivalent(output.json, output.csv, ignored)) return;
+  throw Failure(Exit::kUsage, fmt::format("--json {} and --csv {} are the same file; give each one of its own", output.json, output.csv));
 }
 
 void write_files(const BenchOutput& output, const Json& document, const std::string& csv) {

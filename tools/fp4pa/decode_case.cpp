@@ -41,10 +41,9 @@ DecodeCase::DecodeCase(Device& device, const DecodeSpec& spec, const char* backe
   desc.page_size = spec.page_size;
   desc.rotation = parse_rotation(spec.rotation);
   for (const std::int32_t length : lengths_) desc.num_pages += pages_of(length, spec.page_size);
-  cache_ = PagedCache(device, desc, spec.page_order);
-  cache_.fill_random(device, 1);
+  check_description(desc);
 
-  config_.cache = cache_.desc();
+  config_.cache = without_memory(desc, order_of(spec.page_order));
   config_.num_q_heads = spec.heads;
   config_.q_dtype = config_.o_dtype = spec.dtype;
   config_.causal = spec.causal;
@@ -56,10 +55,14 @@ DecodeCase::DecodeCase(Device& device, const DecodeSpec& spec, const char* backe
   config_.max_kv_len = spec.kv_len;
   config_.kv_split_tokens = spec.splits;
   config_.backend = backend;
-  add_tables(device, spec);
-  if (spec.window != 0) add_recent_tier(device, spec, desc);
+  if (spec.window != 0) describe_recent_tier(spec, desc);
   check(fp4pa::plan(config_, &plan_), "plan");  // refuses what is too large, before there is memory for it
 
+  cache_ = PagedCache(device, desc, spec.page_order);
+  cache_.fill_random(device, 1);
+  config_.cache = cache_.desc();
+  add_tables(device, spec);
+  if (spec.window != 0) add_recent_tier(device);
   const auto rows = static_cast<std::size_t>(config_.max_q_tokens) * static_cast<std::size_t>(spec.heads);
   const std::size_t row_bytes = static_cast<std::size_t>(spec.head_dim * size_of(spec.dtype));
   q_ = device.allocate(rows * row_bytes);
@@ -94,7 +97,7 @@ void DecodeCase::add_tables(Device& device, const DecodeSpec& spec) {
   args_.table_stride = stride;
 }
 
-void DecodeCase::add_recent_tier(Device& device, const DecodeSpec& spec, const KvCacheDesc& desc) {
+void DecodeCase::describe_recent_tier(const DecodeSpec& spec, const KvCacheDesc& desc) {
   KvCacheDesc recent = desc;
   recent.k = KvTensorDesc{};
   recent.v = KvTensorDesc{};
@@ -105,10 +108,14 @@ void DecodeCase::add_recent_tier(Device& device, const DecodeSpec& spec, const K
   config_.group_tokens = kGroupTokens;
   config_.ring_pages = min_ring_pages(spec.window, kGroupTokens, kRecentPageTokens);
   recent.num_pages = std::int64_t{spec.batch} * config_.ring_pages;
-  recent_ = PagedCache(device, recent, PageLayout::kHnd);
+  config_.recent = without_memory(recent);
+}
+
+void DecodeCase::add_recent_tier(Device& device) {
+  recent_ = PagedCache(device, config_.recent, PageLayout::kHnd);
   recent_.fill_random(device, 2);
   config_.recent = recent_.desc();
-  recent_table_ = uploaded(device, page_order(recent.num_pages, 7));
+  recent_table_ = uploaded(device, page_order(config_.recent.num_pages, 7));
   args_.recent_table = recent_table_.as<std::int32_t>();
 }
 
@@ -129,8 +136,9 @@ std::function<void(void*)> DecodeCase::prepare(Device& device, int threads) {
 double DecodeCase::bytes() const {
   double sum = 0.0;
   for (const std::int32_t length : lengths_) {
-    const std::int32_t reach = config_.sliding_window == 0 ? length : config_.sliding_window + config_.max_q_len - 1;
-    const std::int32_t visible = std::min(length, reach);
+    const std::int64_t reach =
+        config_.sliding_window == 0 ? length : std::int64_t{config_.sliding_window} + config_.max_q_len - 1;
+    const auto visible = static_cast<std::int32_t>(std::min<std::int64_t>(length, reach));
     sum += visible * bytes_per_token(cache_.desc());
     if (!config_.two_tier) continue;
     const std::int32_t recent = length - quantised_tokens(length, config_.window_tokens, config_.group_tokens);

@@ -54,7 +54,8 @@ class DecodeCase {
 
  private:
   void add_tables(Device& device, const DecodeSpec& spec);
-  void add_recent_tier(Device& device, const DecodeSpec& spec, const KvCacheDesc& desc);
+  void describe_recent_tier(const DecodeSpec& spec, const KvCacheDesc& desc);
+  void add_recent_tier(Device& device);
   std::vector<std::int32_t> lengths_;
   PagedCache cache_, recent_;
   AttentionConfig config_;

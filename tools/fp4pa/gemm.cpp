@@ -78,12 +78,16 @@ struct DeviceWeight {
   Fp4Weight view;
 };
 
-HostWeight quantised(Device& device, const GemmOptions& o, const Activations& w, const ExecDesc& exec) {
+QuantizeConfig quantize_config(const GemmOptions& o) {
   QuantizeConfig config;
   config.format = parse_name<BlockFormat>(o.format, kWeightFormats, "format");
   config.scale_layout = parse_scale_layout(o.scale_layout);
   config.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
   config.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
+  return config;
+}
+
+HostWeight quantised(Device& device, const GemmOptions& o, const QuantizeConfig& config, const Activations& w, const ExecDesc& exec) {
   const bool has_global = config.format == BlockFormat::kNvfp4;
   const Buffer values = uploaded(device, w.bits);
   const Buffer codes = device.allocate(fp4_weight_code_bytes(config.format, o.n, o.k));
@@ -119,6 +123,9 @@ void check_against_file(const CLI::App& command, const GemmOptions& o, const Fp4
 }
 
 void run(const CLI::App& command, GemmOptions o) {
+  // All names before anything is made, or written.
+  const QuantizeConfig config = quantize_config(o);
+  const auto form = parse_name<ActivationForm>(o.activations, kAllForms, "activations");
   const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
   std::optional<Activations> original;  // of the weight; a file has none
@@ -134,14 +141,14 @@ void run(const CLI::App& command, GemmOptions o) {
     o.n = weight.shape.rows;
     o.k = weight.shape.cols;
   }
-  refuse_idle_scale_options(command, {o.format});
+  refuse_idle_scale_options(command, {o.format}, names_of<BlockFormat>(kWeightFormats));
   if (static_cast<double>(o.m) * static_cast<double>(o.n) * static_cast<double>(o.k) > kMostProducts) {
     throw Failure(Exit::kUsage, fmt::format("--m {} --n {} --k {}: the reference takes at most 4e9 products", o.m, o.n, o.k));
   }
   const Activations x = gaussian(o.m, o.k, o.seed);
   if (o.file.empty()) {
     original = gaussian(o.n, o.k, o.seed + 1);
-    weight = quantised(*device, o, *original, exec);
+    weight = quantised(*device, o, config, *original, exec);
   }
   if (!o.save.empty()) save_weight(o.save, o.weight, weight.view());
 
@@ -155,9 +162,9 @@ void run(const CLI::App& command, GemmOptions o) {
   a.out = product.data();
   a.out_dtype = DType::kF32;
   a.m = o.m;
-  a.activations = parse_name<ActivationForm>(o.activations, kAllForms, "activations");
-  a.scale_mode = parse_name<ScaleMode>(o.scale_mode, kAllScaleModes, "scale mode");
-  a.nvfp4_scale = o.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
+  a.activations = form;
+  a.scale_mode = config.scale_mode;
+  a.nvfp4_scale = config.nvfp4_scale;
   check(fp4_linear_workspace(a, &a.workspace_bytes, exec), "fp4_linear_workspace");
   const Buffer workspace = device->allocate(a.workspace_bytes);
   a.workspace = workspace.data();

@@ -98,11 +98,7 @@ void add_info(CLI::App& app) {
   command->add_flag("--kernels", options->kernels, "The GPU kernels' machine code instead: registers, spills, inner loops");
   command->callback([options] {
     if (options->kernels) return print_kernels(options->json);
-    KvCacheDesc cache;  // costs only for what every call takes
-    cache.head_dim = options->head_dim;
-    cache.num_kv_heads = cache.page_size = 1;
-    cache.num_pages = 1;
-    check_description(cache);
+    check_head_dim(options->head_dim);  // costs only for what every call takes
     options->json ? print_as_json(*options) : print_as_text(*options);
   });
 }

@@ -7,11 +7,21 @@
 
 namespace fp4pa::tool {
 
-void print_json(const nlohmann::ordered_json& document) { std::printf("%s\n", document.dump(2).c_str()); }
+namespace {
 
-void write_json(const std::string& path, const nlohmann::ordered_json& document) {
-  write_text(path, document.dump(2) + '\n');
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& document, int indent) {
+  return document.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
+
+}  // namespace
+
+std::string as_utf8(const std::string& text) { return Json::parse(text_of(text, -1)).get<std::string>(); }
+
+void print_json(const Json& document) { std::printf("%s\n", text_of(document, 2).c_str()); }
+
+void write_json(const std::string& path, const Json& document) { write_text(path, text_of(document, 2) + '\n'); }
 
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream out(path);

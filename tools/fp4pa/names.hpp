@@ -47,6 +47,12 @@ template <class Enum>
   return parse_name<KvFormat>(text, kAllFormats, "KV format");
 }
 
+/// The axis that V's scales lie along. Formats that scale V one way only take no part in it.
+[[nodiscard]] inline VScaleAxis parse_v_scale_axis(std::string_view text, KvFormat v) {
+  const auto axis = parse_name<VScaleAxis>(text, kAllScaleAxes, "V scale axis");
+  return v == KvFormat::kMxfp4 || v == KvFormat::kNvfp4 ? axis : VScaleAxis::kHeadDim;
+}
+
 /// "linear", or "blocked" for short.
 [[nodiscard]] inline ScaleLayout parse_scale_layout(std::string_view text) {
   if (text == "blocked") return ScaleLayout::kBlocked;

@@ -57,13 +57,16 @@ inline void refuse_contradiction(const CLI::App& command, const char* option, co
 }
 
 /// Options about a way of scaling are refused where none of the formats (by name) scales that way.
-inline void refuse_idle_scale_options(const CLI::App& command, const std::vector<std::string>& formats) {
+/// @param all  the formats that the command has, as names_of lists them: others are not offered
+inline void refuse_idle_scale_options(const CLI::App& command, const std::vector<std::string>& formats, const std::string& all) {
   const auto refuse = [&](const char* option, std::initializer_list<std::string_view> of) {
     const auto has = [&](const std::string& format) { return std::find(of.begin(), of.end(), format) != of.end(); };
     if (!given(command, option) || std::any_of(formats.begin(), formats.end(), has)) return;
     std::string asked, allowed;
     for (const std::string& format : formats) asked += (asked.empty() ? "" : ", ") + format;
-    for (const std::string_view format : of) allowed += (allowed.empty() ? "" : ", ") + std::string(format);
+    for (const std::string_view format : of) {
+      if (all.find(format) != std::string::npos) allowed += (allowed.empty() ? "" : ", ") + std::string(format);
+    }
     throw Failure(Exit::kUsage, std::string(option) + " has no part in format " + asked + "; allowed with: " + allowed);
   };
   refuse("--four-over-six", {"nvfp4"});

@@ -35,24 +35,34 @@ double tensor_bytes_per_token(const KvTensorDesc& tensor, std::int32_t head_dim)
 
 }  // namespace
 
-void check_description(KvCacheDesc desc) {
-  alignas(16) static char somewhere[16];  // nothing is read
-  set_dense_strides(desc, PageOrder::kHnd);
+KvCacheDesc without_memory(KvCacheDesc desc, PageOrder order) {
+  alignas(16) static char somewhere[16];
+  set_dense_strides(desc, order);
   for (KvTensorDesc* tensor : {&desc.k, &desc.v}) {
     tensor->data = somewhere;
     tensor->scales = tensor->scale_page_stride_bytes != 0 ? somewhere : nullptr;
   }
-  check(validate(desc), "cache");
+  return desc;
+}
+
+void check_description(const KvCacheDesc& desc) { check(validate(without_memory(desc)), "cache"); }
+
+void check_head_dim(std::int32_t head_dim) {
+  KvCacheDesc cache;
+  cache.head_dim = head_dim;
+  cache.num_kv_heads = cache.page_size = 1;
+  cache.num_pages = 1;
+  check_description(cache);
 }
 
 PagedCache::PagedCache(Device& device, const KvCacheDesc& desc, PageLayout layout) : desc_(desc), layout_(layout) {
   check_description(desc);
   if (layout == PageLayout::kInterleaved) {
     alignas(16) static char somewhere[16];  // set_interleaved_pages says how large a page is only once it has a base
-    const std::int64_t page_bytes = set_interleaved_pages(desc_, PageOrder::kHnd, somewhere);
+    const std::int64_t page_bytes = set_interleaved_pages(desc_, order_of(layout), somewhere);
     parts_.push_back(device.allocate(static_cast<std::size_t>(page_bytes * desc_.num_pages)));
   } else {
-    set_dense_strides(desc_, layout == PageLayout::kHnd ? PageOrder::kHnd : PageOrder::kNhd);
+    set_dense_strides(desc_, order_of(layout));
     for (const KvTensorDesc* tensor : {&desc_.k, &desc_.v}) {
       parts_.push_back(device.allocate(static_cast<std::size_t>(dense_data_bytes(desc_, *tensor))));
       parts_.push_back(device.allocate(static_cast<std::size_t>(dense_scale_bytes(desc_, *tensor))));
@@ -63,7 +73,7 @@ PagedCache::PagedCache(Device& device, const KvCacheDesc& desc, PageLayout layou
 
 void PagedCache::point_at_parts() {
   if (layout_ == PageLayout::kInterleaved) {
-    (void)set_interleaved_pages(desc_, PageOrder::kHnd, parts_[0].data());
+    (void)set_interleaved_pages(desc_, order_of(layout_), parts_[0].data());
     return;
   }
   desc_.k.data = parts_[0].data();

@@ -16,6 +16,7 @@ namespace fp4pa::tool {
 /// Order of a page's contents; kInterleaved keeps K, its scales, V and its scales together in each page.
 enum class PageLayout { kHnd, kNhd, kInterleaved };
 inline constexpr PageLayout kAllPageLayouts[] = {PageLayout::kHnd, PageLayout::kNhd, PageLayout::kInterleaved};
+inline constexpr PageLayout kRandomPageLayouts[] = {PageLayout::kHnd, PageLayout::kNhd};  // that fill_random knows
 [[nodiscard]] constexpr const char* name_of(PageLayout layout) noexcept {
   switch (layout) {
     case PageLayout::kHnd:
@@ -28,9 +29,18 @@ inline constexpr PageLayout kAllPageLayouts[] = {PageLayout::kHnd, PageLayout::k
   return "unknown";
 }
 
-/// Refuses, in the library's words, a description (everything but pointers and strides set) that no cache can have. Whoever
-/// forms sizes from one calls this first.
-void check_description(KvCacheDesc desc);
+/// Of a page's rows, or of those of its parts.
+[[nodiscard]] constexpr PageOrder order_of(PageLayout layout) noexcept {
+  return layout == PageLayout::kNhd ? PageOrder::kNhd : PageOrder::kHnd;
+}
+
+/// A description (everything but pointers and strides set) with the strides of dense pages and with pointers that nothing
+/// may be read through: what validates a cache, or plans a call on it, before there is memory.
+[[nodiscard]] KvCacheDesc without_memory(KvCacheDesc desc, PageOrder order = PageOrder::kHnd);
+/// Refuses, in the library's words, a description that no cache can have. Whoever forms sizes from one calls this first.
+void check_description(const KvCacheDesc& desc);
+/// The same of a head_dim that no cache has.
+void check_head_dim(std::int32_t head_dim);
 
 /// Allocates the pages of `desc` (everything but pointers and strides set), poisons them with 0xFF bytes when asked,
 /// and fills in pointers and strides.

@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -17,6 +15,7 @@
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/device.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
+#include "tools/fp4pa/global_scale.hpp"
 #include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/options.hpp"
 
@@ -61,10 +60,9 @@ std::vector<std::byte> copy_of(const safetensors::TensorView& view) { return {vi
 float amax_over_2688(const std::vector<std::byte>& data, DType dtype, std::int64_t count) {
   double largest = 0.0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const double x = std::abs(reference::decode_plain(data.data(), dtype, i));
-    if (std::isfinite(x)) largest = std::max(largest, x);
+    largest = larger_finite(largest, reference::decode_plain(data.data(), dtype, i));
   }
-  return largest > 0.0 ? static_cast<float>(largest / 2688.0) : 1.0f;
+  return default_global_scale(largest);
 }
 
 void quantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
@@ -84,7 +82,7 @@ void quantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
   } else if (o.global_scale) {
     throw Failure(Exit::kUsage, "--global-scale has no part in format " + o.format + "; allowed with: nvfp4");
   }
-  refuse_idle_scale_options(command, {o.format});
+  refuse_idle_scale_options(command, {o.format}, names_of<BlockFormat>(kAllBlockFormats));
   const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
   const Buffer plain = uploaded(*device, x);
@@ -126,14 +124,14 @@ void quantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
   report(o, facts);
 }
 
-/// The description that quantize_tensor wrote; every way of being wrong is a bad input file.
-nlohmann::json description_of(const safetensors::File& file, const std::string& tensor) {
+/// The description that quantize_tensor wrote, as text; every way of being wrong is a bad input file.
+const std::string& description_of(const safetensors::File& file, const std::string& tensor) {
   const auto found = file.metadata().find(metadata_key(tensor));
   if (found == file.metadata().end()) {
     throw Failure(Exit::kInputFile, file.path().string() + ": no metadata '" + metadata_key(tensor) +
                                         "'; the file was not written by `fp4pa quantize --tensor " + tensor + "`");
   }
-  return nlohmann::json::parse(found->second);
+  return found->second;
 }
 
 void check_bytes(const safetensors::TensorView& view, std::size_t expected) {
@@ -144,6 +142,12 @@ void check_bytes(const safetensors::TensorView& view, std::size_t expected) {
 
 /// The described shape, with a size that can be computed with.
 std::vector<std::int64_t> shape_of(const nlohmann::json& description) {
+  for (const nlohmann::json& extent : description.at("shape")) {
+    if (extent.is_number_integer()) continue;
+    // Only a number is shown: anything else may nest as deep as it likes.
+    throw Failure(Exit::kInputFile, "the description's shape has " + (extent.is_number() ? extent.dump() : extent.type_name()) +
+                                        "; allowed: integers");
+  }
   const auto shape = description.at("shape").get<std::vector<std::int64_t>>();
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) {
@@ -154,16 +158,25 @@ std::vector<std::int64_t> shape_of(const nlohmann::json& description) {
   return shape;
 }
 
+float global_scale_of(const nlohmann::json& description, BlockFormat format) {
+  const auto scale = description.at("global_scale").get<double>();
+  const bool has_scale = format == BlockFormat::kNvfp4;
+  if (has_scale ? scale >= kLeastGlobalScale && scale <= kMostGlobalScale : scale == 1.0) return static_cast<float>(scale);
+  throw Failure(Exit::kInputFile, fmt::format("the description's global_scale is {}; allowed with format {}: {}", scale,
+                                              name_of(format), has_scale ? "2^-126 to 2^126" : "1"));
+}
+
 void dequantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
   const safetensors::File file(o.file);
   QuantizeConfig config;
   std::vector<std::int64_t> shape;
+  const std::string& text = description_of(file, o.tensor);
   try {
-    const nlohmann::json description = description_of(file, o.tensor);
+    const nlohmann::json description = nlohmann::json::parse(text);
     config.format =
         parse_name<BlockFormat>(description.at("format").get<std::string>(), kAllBlockFormats, "block format");
     config.scale_layout = parse_scale_layout(description.at("scale_layout").get<std::string>());
-    config.global_scale = description.at("global_scale").get<float>();
+    config.global_scale = global_scale_of(description, config.format);
     shape = shape_of(description);
   } catch (const nlohmann::json::exception& e) {
     throw Failure(Exit::kInputFile, o.file + ": metadata '" + metadata_key(o.tensor) + "': " + e.what());
