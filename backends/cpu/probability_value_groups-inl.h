@@ -161,34 +161,42 @@ void multiply_probability_value_groups(const TileInput& in, const float* probabi
         }
       }
       hn::Vec<decltype(df)> acc[kRows][kVectors];
-      float* const base = output + r0 * in.head_dim + d;
+      const auto clear = [&]() HWY_ATTR {
+        for (int r = 0; r < kRows; ++r) {
+          for (int n = 0; n < kVectors; ++n) acc[r][n] = hn::Zero(df);
+        }
+      };
+      // As in products-inl.h, the tile's sum begins at zero and is added to the output once.
       if constexpr (!kAlongTokens) {
-        for (int r = 0; r < kRows; ++r) {
-          for (int n = 0; n < kVectors; ++n) acc[r][n] = hn::LoadU(df, base + r * in.head_dim + 16 * n);
-        }
+        clear();
         value_groups<kWords, kRows, kUnits>(df, in, prefetcher, r0 == 0, 0, in.rows->count, d, factor, acc);
-        for (int r = 0; r < kRows; ++r) {
-          for (int n = 0; n < kVectors; ++n) hn::StoreU(acc[r][n], df, base + r * in.head_dim + 16 * n);
-        }
       } else {
         // Along tokens a group's sum is scaled once, column by column.
+        hn::Vec<decltype(df)> sum[kRows][kVectors];
+        for (int r = 0; r < kRows; ++r) {
+          for (int n = 0; n < kVectors; ++n) sum[r][n] = hn::Zero(df);
+        }
         std::int32_t group = 0;
         for (std::int32_t first = 0; first < in.rows->count; ++group) {
           const std::int32_t in_group = (in.first_in_group + first) % in.token_group;
           const std::int32_t last = std::min(first + in.token_group - in_group, in.rows->count);
-          for (int r = 0; r < kRows; ++r) {
-            for (int n = 0; n < kVectors; ++n) acc[r][n] = hn::Zero(df);
-          }
+          clear();
           value_groups<kWords, kRows, kUnits>(df, in, prefetcher, r0 == 0, first, last, d, factor, acc);
           for (int r = 0; r < kRows; ++r) {
             for (int n = 0; n < kVectors; ++n) {
               const auto scale = hn::LoadU(df, scales + group * in.head_dim + d + 16 * n);
-              float* const o = base + r * in.head_dim + 16 * n;
-              hn::StoreU(hn::MulAdd(acc[r][n], scale, hn::LoadU(df, o)), df, o);
+              sum[r][n] = hn::MulAdd(acc[r][n], scale, sum[r][n]);
             }
           }
           first = last;
         }
+        for (int r = 0; r < kRows; ++r) {
+          for (int n = 0; n < kVectors; ++n) acc[r][n] = sum[r][n];
+        }
+      }
+      float* const base = output + r0 * in.head_dim + d;
+      for (int r = 0; r < kRows; ++r) {
+        for (int n = 0; n < kVectors; ++n) add_to(df, acc[r][n], base + r * in.head_dim + 16 * n);
       }
     };
     for_each_row_block(rows, block);

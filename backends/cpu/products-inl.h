@@ -311,7 +311,8 @@ HWY_INLINE void value_part(D df, const TileInput& in, Prefetcher& shared, std::i
   shared = prefetcher;
 }
 
-/// One row block of O += P V over one chunk.
+/// One row block of O += P V over one chunk. The tile's sum begins at zero and is added to the output once: a key added to
+/// a long sequence's sum would be rounded to the steps of that sum, and equal values would all be rounded the same way.
 template <class Decode, ChunkScale kScale, bool kAlongTokens, int kRows, class D>
 HWY_INLINE void value_chunk(D df, const TileInput& in, Prefetcher& prefetcher, const float* factors, const float* probability, std::int32_t d,
                             float* output) {
@@ -321,34 +322,39 @@ HWY_INLINE void value_chunk(D df, const TileInput& in, Prefetcher& prefetcher, c
   const auto half = [&]<int H>(std::integral_constant<int, H>) HWY_ATTR {
     constexpr int kFirst = H * kNumParts;
     hn::Vec<D> acc[kRows][kNumParts];
-    float* const base = output + d + kFirst * kLanes;
+    const auto clear = [&]() HWY_ATTR {
+      for (int r = 0; r < kRows; ++r) {
+        for (int j = 0; j < kNumParts; ++j) acc[r][j] = hn::Zero(df);
+      }
+    };
     if constexpr (!kAlongTokens) {
-      for (int r = 0; r < kRows; ++r) {
-        for (int j = 0; j < kNumParts; ++j) acc[r][j] = hn::LoadU(df, base + r * in.head_dim + j * kLanes);
-      }
+      clear();
       value_part<Decode, kRows, kFirst, kNumParts>(df, in, prefetcher, 0, in.rows->count, factors, probability, d, acc);
-      for (int r = 0; r < kRows; ++r) {
-        for (int j = 0; j < kNumParts; ++j) hn::StoreU(acc[r][j], df, base + r * in.head_dim + j * kLanes);
-      }
     } else {
       // Along tokens a group's sum is scaled once, column by column. `factors` is [groups][head_dim] in lane order.
+      hn::Vec<D> sum[kRows][kNumParts];
+      for (int r = 0; r < kRows; ++r) {
+        for (int j = 0; j < kNumParts; ++j) sum[r][j] = hn::Zero(df);
+      }
       std::int32_t group = 0;
       for (std::int32_t first = 0; first < in.rows->count; ++group) {
         const std::int32_t in_group = (in.first_in_group + first) % in.token_group;
         const std::int32_t last = std::min(first + in.token_group - in_group, in.rows->count);
-        for (int r = 0; r < kRows; ++r) {
-          for (int j = 0; j < kNumParts; ++j) acc[r][j] = hn::Zero(df);
-        }
+        clear();
         value_part<Decode, kRows, kFirst, kNumParts>(df, in, prefetcher, first, last, nullptr, probability, d, acc);
         const float* scale = factors + group * in.head_dim + d + kFirst * kLanes;
         for (int r = 0; r < kRows; ++r) {
-          for (int j = 0; j < kNumParts; ++j) {
-            float* const o = base + r * in.head_dim + j * kLanes;
-            hn::StoreU(hn::MulAdd(acc[r][j], hn::LoadU(df, scale + j * kLanes), hn::LoadU(df, o)), df, o);
-          }
+          for (int j = 0; j < kNumParts; ++j) sum[r][j] = hn::MulAdd(acc[r][j], hn::LoadU(df, scale + j * kLanes), sum[r][j]);
         }
         first = last;
       }
+      for (int r = 0; r < kRows; ++r) {
+        for (int j = 0; j < kNumParts; ++j) acc[r][j] = sum[r][j];
+      }
+    }
+    float* const base = output + d + kFirst * kLanes;
+    for (int r = 0; r < kRows; ++r) {
+      for (int j = 0; j < kNumParts; ++j) add_to(df, acc[r][j], base + r * in.head_dim + j * kLanes);
     }
   };
   unroll<Decode::kParts / kNumParts>(half);

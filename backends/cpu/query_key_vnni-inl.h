@@ -1,14 +1,14 @@
 // S = Q K^T for E2M1 keys in integers: AVX-512 VNNI, four products and a sum in every lane of one instruction.
 //
 // Twice an E2M1 value is an integer from -12 to 12, so a key's block is exactly integers times its scale. The query is
-// rounded once per item to 16 bits against the largest magnitude of each group (no worse than an f16 query, see docs/cpu.md;
-// a query that would be worse off stays in f32) and split into two signed bytes; the key, biased by 12 into unsigned bytes,
-// is the other operand of vpdpbusd, and the bias is taken out by starting from -12 * (sum of the group's query). Sixteen keys
-// sit in the sixteen lanes, so a lane's sum is a score: no horizontal sums. That needs the sixteen rows transposed, 16 bytes
-// (a group of 32 codes) at a time.
+// rounded once per item to 16-bit levels, group by group, and split into two signed bytes; the key, biased by 12 into
+// unsigned bytes, is the other operand of vpdpbusd, and the bias is taken out by starting from -12 * (sum of the group's
+// query). Sixteen keys sit in the sixteen lanes, so a lane's sum is a score: no horizontal sums. That needs the sixteen rows
+// transposed, 16 bytes (a group of 32 codes) at a time.
 //
-// How far rounding the query may move a score follows from the query's steps and the key: sixteen keys of which one could be
-// moved by as much as the contract's LSE error are multiplied in f32 instead (kMaxNoise).
+// How far rounding the query may move a score at most follows from the rounding errors and the keys' scales. Where that is
+// more than the contract's LSE error, a third byte, the levels' remainders, takes part; where even that is not enough, and
+// for queries that have no levels, the tile is multiplied in f32 (kMaxError).
 // Compiled for AVX3_DL and better: include only through tile_ops.cpp.
 #include <algorithm>
 #include <cmath>
@@ -35,15 +35,17 @@ inline constexpr int kBias = 12;             // makes twice an E2M1 value a byte
 inline constexpr float kQueryLevels = 32512.0f;  // 127 * 256: both bytes of a level stay in range
 
 /// A query in operand form. Per group of 32 elements and word w of 8: the signed high bytes of elements 0 2 4 6, of
-/// elements 1 3 5 7, then the low bytes likewise, each four to a 32-bit word.
+/// elements 1 3 5 7, then the low bytes likewise, each four to a 32-bit word; and the same of the remainders.
 struct VnniQuery {
-  std::int32_t words[kMaxRows][kMaxHeadDim / 32][4][4];  // [row][group][word][high even, high odd, low even, low odd]
-  std::int32_t bias[kMaxRows][kMaxHeadDim / 16];         // -12 * sum of the levels of each 16 elements
-  float step[kMaxRows][kMaxHeadDim / 32];                // value of a level, see kStepScale
-  float noise[kMaxHeadDim / 32];                         // see kMaxNoise
-  bool has_levels;                                       // false: `exact` is all there is
-  mutable bool in_decode_order;                          // `exact` is, as products-inl.h wants it; else as it came
-  alignas(64) mutable float exact[kMaxRows * kMaxHeadDim];  // the f32 query
+  std::int32_t words[kMaxRows][kMaxHeadDim / 32][4][4];       // [row][group][word][high even, high odd, low even, low odd]
+  std::int32_t remainders[kMaxRows][kMaxHeadDim / 32][4][2];  // [row][group][word][even, odd], see kRemainders
+  std::int32_t bias[kMaxRows][kMaxHeadDim / 16];              // -12 * sum of the levels of each 16 elements
+  std::int32_t remainder_bias[kMaxRows][kMaxHeadDim / 16];    // and of their remainders
+  float step[kMaxRows][kMaxHeadDim / 32];                     // value of a level, see kStepScale
+  alignas(64) float error[2][kMaxHeadDim / 16][kMaxRows];     // without and with remainders, see kMaxError
+  bool has_levels;                                            // false: `exact` is all there is
+  mutable bool in_decode_order;                               // `exact` is, as products-inl.h wants it; else as it came
+  alignas(64) mutable float exact[kMaxRows * kMaxHeadDim];    // the f32 query
 };
 static_assert(sizeof(VnniQuery) <= kQueryOperandBytes);
 
@@ -52,76 +54,102 @@ static_assert(sizeof(VnniQuery) <= kQueryOperandBytes);
 inline constexpr float kStepScale = 0.5f * 0x1p16f;
 inline constexpr float kFactorScale = 0x1p-16f;
 
-/// A group whose small elements (at most a quarter of the largest) are this much smaller than the largest would lose more
-/// in levels than in f16.
-inline constexpr float kMaxSpread = 32.0f;
+/// What an element is off by is a signed byte in units of this part of a level. It is half a level at most, or 0.504 where the
+/// quotient itself was rounded: 127 units.
+inline constexpr float kRemainders = 252.0f;
 
-/// Rounding leaves query element d an error of up to half a step, and a score is off by sum_d error[d] * key[d]. The errors
-/// are as good as uniform and independent, so that sum has a standard deviation of
-///   noise = sqrt(sum_d (step[d] * key[d])^2 / 12)
-/// and no heavier tails than a normal one. LSE moves by a mean of its scores' errors; levels are used while six times the
-/// noise of every key is below the LSE error that DESIGN allows, 1e-3, here in log2 units.
-///
-/// That |key[d]| is at most kMaxCode times its scale bounds the noise without a look at the codes. Codes have a root mean square of
-/// 4 at most but for contrived keys, so that a bound of 1.5 kMaxNoise still leaves six standard deviations, and four were all codes
-/// 6 or -6.
-inline constexpr float kMaxNoise = 1e-3f * 1.44269504f / 6.0f;
+/// Rounding leaves query element d an error e[d], and a score is off by sum_d e[d] * key[d]. Nothing is assumed of how errors
+/// and keys go together - equal elements have equal errors, and keys of one sign add them up - but that |key[d]| is at most
+/// kMaxCode times its scale:
+///   |error of the score| <= sum over scales of scale * kMaxCode * sum_d |e[d]|
+/// LSE moves by a mean of its scores' errors, so while that is below the LSE error that DESIGN allows, 1e-3, here in log2
+/// units, a tile's scores are good enough. What f32 sums lose is counted as an error, too: it keeps scores that f32 could not
+/// resolve to 1e-3 either, and with them all overflow, to the f32 path.
+inline constexpr float kMaxError = 1e-3f * 1.44269504f;
 inline constexpr float kMaxCode = 6.0f;
-inline constexpr float kMaxBound = 1.5f;  // in units of kMaxNoise
+static_assert(kMaxRows == 16);  // a row's error to a lane
 
-/// Whether a group of 32 can be rounded to levels of amax / kQueryLevels; NaN and Inf cannot.
-HWY_INLINE bool fits_levels(const float* q, float amax) {
-  float sum = 0.0f;
-  std::int32_t count = 0;
-  for (std::int32_t d = 0; d < 32; ++d) {
-    if (!(std::fabs(q[d]) <= amax) || !std::isfinite(amax)) return false;
-    const float x = std::fabs(q[d]) / amax;
-    if (x <= 0.25f && x > 0.0f) {
-      sum += x * x;
-      ++count;
+/// Queries below have no levels: the level itself, or its inverse, might be none of f32's normal numbers.
+inline constexpr float kMinMagnitude = 0x1p-100f;
+
+/// The errors of a group of 32 elements rounded to multiples of `step`.
+struct VnniErrors {
+  __m512 of[2];
+  __m512i level[2];
+
+  HWY_INLINE VnniErrors(const float* q, float step) {
+    for (int i = 0; i < 2; ++i) {
+      const __m512 x = _mm512_loadu_ps(q + 16 * i);
+      level[i] = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(1.0f / step)));
+      of[i] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(level[i]), _mm512_set1_ps(step), x);
     }
   }
-  return count == 0 || sum * (kMaxSpread * kMaxSpread) >= static_cast<float>(count);
-}
-
-/// For every group of 32: the noise of `elements` codes of kMaxCode whose scale is 1 / kFactorScale, in units of kMaxNoise and
-/// of the noisiest row.
-inline void prepare_noise(std::int32_t rows, std::int32_t groups, std::int32_t elements, VnniQuery& out) {
-  const float unit = 2.0f * kMaxCode * std::sqrt(static_cast<float>(elements) / 12.0f) / kMaxNoise;  // a step is halved
-  for (std::int32_t g = 0; g < groups; ++g) {
-    out.noise[g] = 0.0f;
-    for (std::int32_t r = 0; r < rows; ++r) out.noise[g] = std::max(out.noise[g], out.step[r][g] * unit);
+  [[nodiscard]] HWY_INLINE float sum() const {
+    return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_abs_ps(of[0]), _mm512_abs_ps(of[1])));
   }
+};
+
+/// The value of a level for a group whose largest magnitude is amax. A power of two leaves elements of bf16 and f16 that are
+/// not much smaller than the largest no error at all; for any others amax / kQueryLevels is the finer step.
+HWY_INLINE float level_value(const float* q, float amax) {
+  const float finest = amax / kQueryLevels;
+  float power = std::ldexp(1.0f, std::ilogb(amax) - 14);
+  if (amax > kQueryLevels * power) power *= 2.0f;
+  return VnniErrors(q, power).sum() < VnniErrors(q, finest).sum() ? power : finest;
 }
 
-/// False when the query must stay in f32. `elements`: those of a group of 32 that share a scale in the keys.
-inline bool prepare_query_vnni(const float* query, std::int32_t rows, std::int32_t head_dim, std::int32_t elements,
-                               VnniQuery& out) {
+/// Bytes of sixteen elements in the order of VnniQuery: of each word of eight, the even ones and the odd ones.
+HWY_INLINE void store_query_bytes(__m512i bytes, std::int32_t* word0, std::int32_t* word1) {
+  const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+  const __m128i words = _mm_shuffle_epi8(_mm512_cvtepi32_epi8(bytes), order);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(word0), words);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(word1), _mm_unpackhi_epi64(words, words));
+}
+
+/// Levels of `query` times `scale`. False when the query must stay in f32: NaN, infinities, and what is so small or so large
+/// that its levels are not numbers of f32. `elements`: those of a group of 32 that share a scale in the keys.
+inline bool prepare_query_vnni(const float* query, std::int32_t rows, std::int32_t head_dim, float scale,
+                               std::int32_t elements, VnniQuery& out) {
+  std::memset(out.error, 0, sizeof(out.error));
   for (std::int32_t r = 0; r < rows; ++r) {
-    std::memset(out.bias[r], 0, sizeof(out.bias[r]));
     for (std::int32_t g = 0; g < head_dim / 32; ++g) {
       const float* q = query + r * head_dim + 32 * g;
       float amax = 0.0f;
-      for (std::int32_t d = 0; d < 32; ++d) amax = std::max(amax, std::fabs(q[d]));
-      if (amax > 0.0f && !fits_levels(q, amax)) return false;
-      // An amax so small that its inverse overflows has no levels to speak of: f32 keeps its bits.
-      const float inverse = amax > 0.0f ? kQueryLevels / amax : 0.0f;
-      if (!std::isfinite(inverse) || !std::isfinite(kStepScale * amax)) return false;
-      out.step[r][g] = kStepScale * (amax / kQueryLevels);
       for (std::int32_t d = 0; d < 32; ++d) {
-        if (q[d] != q[d]) return false;
-        const std::int32_t level = static_cast<std::int32_t>(std::lrintf(q[d] * inverse));
-        const std::int32_t high = (level + 128) >> 8;
-        const std::int32_t low = level - 256 * high;
-        auto* const bytes = reinterpret_cast<std::int8_t*>(out.words[r][g][d / 8]);
-        const std::int32_t at = 4 * (d & 1) + d % 8 / 2;
-        bytes[at] = static_cast<std::int8_t>(high);
-        bytes[8 + at] = static_cast<std::int8_t>(low);
-        out.bias[r][2 * g + d / 16] -= kBias * level;
+        if (!std::isfinite(q[d])) return false;
+        amax = std::max(amax, std::fabs(q[d]));
+      }
+      float step = 1.0f;  // of zeros, any
+      if (amax > 0.0f) {
+        if (amax < kMinMagnitude) return false;
+        step = level_value(q, amax);
+        const float largest = kStepScale * amax * std::fabs(scale);
+        if (!(largest >= kMinMagnitude && std::isfinite(largest))) return false;
+      }
+      out.step[r][g] = kStepScale * step * scale;
+      const VnniErrors errors(q, step);
+      for (std::int32_t half = 0; half < 2; ++half) {
+        const __m512i level = errors.level[half];
+        const __m512 error = errors.of[half];
+        const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(level, _mm512_set1_epi32(128)), 8);
+        std::int32_t(*const words)[4] = out.words[r][g] + 2 * half;
+        store_query_bytes(high, words[0], words[1]);
+        store_query_bytes(_mm512_sub_epi32(level, _mm512_slli_epi32(high, 8)), words[0] + 2, words[1] + 2);
+        const __m512 unit = _mm512_set1_ps(step / kRemainders);
+        const __m512i remainder = _mm512_cvtps_epi32(_mm512_mul_ps(error, _mm512_set1_ps(kRemainders / step)));
+        store_query_bytes(remainder, out.remainders[r][g][2 * half], out.remainders[r][g][2 * half + 1]);
+        out.bias[r][2 * g + half] = -kBias * _mm512_reduce_add_epi32(level);
+        out.remainder_bias[r][2 * g + half] = -kBias * _mm512_reduce_add_epi32(remainder);
+
+        const std::int32_t at = elements == 16 ? 2 * g + half : g;
+        const __m512 left = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(remainder), unit, error);
+        const __m512 of_sums = _mm512_mul_ps(_mm512_abs_ps(_mm512_loadu_ps(q + 16 * half)), _mm512_set1_ps(0x1p-24f));
+        const float weight = std::fabs(scale) * (kMaxCode / kMaxError);
+        out.error[0][at][r] += weight * _mm512_reduce_add_ps(_mm512_add_ps(_mm512_abs_ps(error), of_sums));
+        out.error[1][at][r] += weight * _mm512_reduce_add_ps(_mm512_add_ps(_mm512_abs_ps(left), of_sums));
       }
     }
   }
-  prepare_noise(rows, head_dim / 32, elements, out);
   return true;
 }
 
@@ -168,24 +196,6 @@ HWY_INLINE void multiply_add(__m512i& acc, __m512i codes, const std::int32_t& wo
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(acc) : "v"(codes), "m"(word));
 }
 
-/// The same, with bytes that differ from lane to lane.
-HWY_INLINE void multiply_add(__m512i& acc, __m512i codes, __m512i bytes) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(codes), "v"(bytes));
-}
-
-/// Mean square of words [kFirst, kFirst + kCount) of a group, over that of codes of kMaxCode.
-template <int kFirst, int kCount>
-HWY_INLINE __m512 mean_square(const VnniCodes& codes) {
-  __m512i sum = _mm512_setzero_si512();
-  for (int w = kFirst; w < kFirst + kCount; ++w) {
-    for (const __m512i biased : {codes.even[w], codes.odd[w]}) {
-      const __m512i magnitude = _mm512_abs_epi8(_mm512_sub_epi8(biased, _mm512_set1_epi8(kBias)));
-      multiply_add(sum, magnitude, magnitude);
-    }
-  }
-  return _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(1.0f / (8 * kCount * 4 * kMaxCode * kMaxCode)));
-}
-
 /// Adds words [kFirst, kFirst + kCount) of a group: sixteen scores' worth of 256 * high + low.
 template <int kFirst, int kCount>
 HWY_INLINE __m512i group_sum(const VnniCodes& codes, const std::int32_t (&query)[4][4], __m512i start) {
@@ -198,6 +208,17 @@ HWY_INLINE __m512i group_sum(const VnniCodes& codes, const std::int32_t (&query)
     multiply_add(low, codes.odd[w], query[w][3]);
   }
   return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
+}
+
+/// The same of the remainders, in levels.
+template <int kFirst, int kCount>
+HWY_INLINE __m512 remainder_sum(const VnniCodes& codes, const std::int32_t (&remainders)[4][2], std::int32_t bias) {
+  __m512i sum = _mm512_set1_epi32(bias);
+  for (int w = kFirst; w < kFirst + kCount; ++w) {
+    multiply_add(sum, codes.even[w], remainders[w][0]);
+    multiply_add(sum, codes.odd[w], remainders[w][1]);
+  }
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(1.0f / kRemainders));
 }
 
 /// Bytes [first, first + 4) of sixteen scale rows of `bytes` bytes, a key to a lane; never reads past a row's end.
@@ -236,94 +257,55 @@ class VnniKeys {
   const std::uint8_t* ragged_[2][kVnniKeys];
 };
 
-/// Their scales times kFactorScale, a key to a lane, group of 32 by group of 32 (NVFP4: two to a group).
+/// The scales of a tile's keys: four bytes of sixteen keys to a vector, a key to a lane.
 template <ChunkScale kScale>
-class VnniFactors {
- public:
+struct VnniScales {
+  static constexpr bool kE8m0 = kScale != ChunkScale::kNvfp4;
   static constexpr int kPerGroup = kScale == ChunkScale::kNvfp4 ? 2 : 1;
+  static constexpr int kGroupsPerWord = 4 / kPerGroup;
+  std::int32_t count;  // of a key
+  __m512i words[kTileKeys / kVnniKeys][kMaxHeadDim / 64];
 
-  HWY_INLINE VnniFactors(const VnniKeys& keys, std::int32_t groups)
-      : scale_(keys.scale), count_(kScale == ChunkScale::kPerToken ? 1 : kPerGroup * groups) {
-    if constexpr (kScale == ChunkScale::kPerToken) of[0] = decode(load_scale_words(scale_, 0, 1));
-  }
-  /// Brings those of group g into `of`; groups in order.
-  HWY_INLINE void load(std::int32_t g) {
-    if constexpr (kScale != ChunkScale::kPerToken) {
-      if (g % (4 / kPerGroup) == 0) words_ = load_scale_words(scale_, kPerGroup * g, count_);
-      for (int i = 0; i < kPerGroup; ++i) {
-        of[i] = decode(words_);
-        words_ = _mm512_srli_epi32(words_, 8);
-      }
+  HWY_INLINE VnniScales(const TileRows& keys, std::int32_t groups)
+      : count(kScale == ChunkScale::kPerToken ? 1 : kPerGroup * groups) {
+    for (std::int32_t t = 0; t < keys.count; t += kVnniKeys) {
+      const VnniKeys some(keys, t);
+      for (std::int32_t i = 0; i < count; i += 4) words[t / kVnniKeys][i / 4] = load_scale_words(some.scale, i, count);
     }
   }
-  __m512 of[kPerGroup];
 
- private:
-  static HWY_INLINE __m512 decode(__m512i words) {
+  /// The largest of each scale, decoded: codes grow with their scales, NaN last.
+  HWY_INLINE void largest(std::int32_t keys, float (&scale)[kMaxHeadDim / 16]) const {
+    alignas(16) std::uint8_t codes[kMaxHeadDim / 16] = {};
+    for (std::int32_t i = 0; i < count; i += 4) {
+      __m512i most = _mm512_setzero_si512();
+      for (std::int32_t t = 0; t < keys; t += kVnniKeys) {
+        const __m512i word = words[t / kVnniKeys][i / 4];
+        // NVFP4's scales have a sign bit that means nothing.
+        most = _mm512_max_epu8(most, kE8m0 ? word : _mm512_and_si512(word, _mm512_set1_epi8(127)));
+      }
+      const __m256i eight = _mm256_max_epu8(_mm512_castsi512_si256(most), _mm512_extracti64x4_epi64(most, 1));
+      const __m128i four = _mm_max_epu8(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+      const __m128i two = _mm_max_epu8(four, _mm_srli_si128(four, 8));
+      const std::int32_t one = _mm_cvtsi128_si32(_mm_max_epu8(two, _mm_srli_si128(two, 4)));
+      std::memcpy(codes + i, &one, 4);
+    }
+    _mm512_storeu_ps(scale, decode(_mm512_cvtepu8_epi32(_mm_load_si128(reinterpret_cast<const __m128i*>(codes)))));
+  }
+
+  static HWY_INLINE __m512 decode(__m512i bytes) {
     const hn::CappedTag<float, 16> df;
     const hn::RebindToUnsigned<decltype(df)> du;
-    const hn::Vec<decltype(du)> bytes{_mm512_and_si512(words, _mm512_set1_epi32(255))};
-    return _mm512_mul_ps(decode_scales<kScale != ChunkScale::kNvfp4>(df, bytes).raw, _mm512_set1_ps(kFactorScale));
+    return decode_scales<kE8m0>(df, hn::Vec<decltype(du)>{bytes}).raw;
   }
-
-  const std::uint8_t* const* scale_;
-  std::int32_t count_;
-  __m512i words_ = _mm512_setzero_si512();
 };
 
-/// The largest scales of a tile's keys, byte by byte of sixteen rows' words: scale codes grow with their scales, NaN last.
-struct LargestScales {
-  __m512i word[kMaxHeadDim / 64];
-  std::int32_t count;
-
-  HWY_INLINE explicit LargestScales(std::int32_t scales) : count(scales) {
-    for (std::int32_t i = 0; i < (scales + 3) / 4; ++i) word[i] = _mm512_setzero_si512();
-  }
-  HWY_INLINE void add(std::int32_t i, __m512i words) { word[i] = _mm512_max_epu8(word[i], words); }
-};
-
-/// The bound of the noise of a tile's keys, squared, in units of kMaxNoise.
-template <ChunkScale kScale>
-HWY_NOINLINE float noise_bound(const LargestScales& largest, const VnniQuery& query, std::int32_t groups) {
-  std::uint8_t codes[kMaxHeadDim / 16];
-  for (std::int32_t i = 0; i < largest.count; i += 4) {
-    const __m512i keys = largest.word[i / 4];
-    const __m256i eight = _mm256_max_epu8(_mm512_castsi512_si256(keys), _mm512_extracti64x4_epi64(keys, 1));
-    const __m128i four = _mm_max_epu8(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    const __m128i two = _mm_max_epu8(four, _mm_srli_si128(four, 8));
-    const std::int32_t word = _mm_cvtsi128_si32(_mm_max_epu8(two, _mm_srli_si128(two, 4)));
-    std::memcpy(codes + i, &word, 4);
-  }
-  float sum = 0.0f;
-  for (std::int32_t i = 0; i < groups * VnniFactors<kScale>::kPerGroup; ++i) {
-    const std::uint8_t code = codes[kScale == ChunkScale::kPerToken ? 0 : i];
-    const float scale = kScale == ChunkScale::kNvfp4 ? core::UE4M3::decode(code) : core::E8M0::decode(code);
-    const float noise = scale * kFactorScale * query.noise[i / VnniFactors<kScale>::kPerGroup];
-    sum += noise * noise;
-  }
-  return sum;
-}
-
-/// The squared noise itself.
-template <ChunkScale kScale>
-HWY_NOINLINE __m512 noise_of(const VnniKeys& keys, const VnniQuery& query, std::int32_t groups) {
-  VnniFactors<kScale> factors(keys, groups);
-  __m512 sum = _mm512_setzero_ps();
-  for (std::int32_t g = 0; g < groups; ++g) {
-    factors.load(g);
-    const VnniCodes codes = load_codes(keys.row, 16 * g);
-    const auto add = [&](__m512 factor, __m512 mean) HWY_ATTR {
-      const __m512 n = _mm512_mul_ps(factor, _mm512_set1_ps(query.noise[g]));
-      sum = _mm512_fmadd_ps(_mm512_mul_ps(n, n), mean, sum);
-    };
-    if constexpr (factors.kPerGroup == 2) {
-      add(factors.of[0], mean_square<0, 2>(codes));
-      add(factors.of[1], mean_square<2, 2>(codes));
-    } else {
-      add(factors.of[0], mean_square<0, 4>(codes));
-    }
-  }
-  return sum;
+/// Whether no row's scores can be off by more than kMaxError, given the errors of its elements; no if a scale is NaN.
+HWY_INLINE bool small_error(const float (&scale)[kMaxHeadDim / 16], std::int32_t scales,
+                            const float (&error)[kMaxHeadDim / 16][kMaxRows]) {
+  __m512 sum = _mm512_setzero_ps();  // a row to a lane
+  for (std::int32_t i = 0; i < scales; ++i) sum = _mm512_fmadd_ps(_mm512_set1_ps(scale[i]), _mm512_load_ps(error[i]), sum);
+  return _mm512_cmp_ps_mask(sum, _mm512_set1_ps(1.0f), _CMP_NLE_UQ) == 0;
 }
 
 /// The f32 query in the order of the decoder; rarely wanted, so brought into it when it is.
@@ -341,88 +323,56 @@ inline const float* exact_query(const VnniQuery& query, std::int32_t rows, std::
   return query.exact;
 }
 
-/// Keys t to t + 15 of the tile in f32.
-template <ChunkScale kScale>
-HWY_NOINLINE void multiply_exactly(const TileInput& in, std::int32_t t, const VnniQuery& query, std::int32_t rows,
-                                   float* scores) {
-  TileRows some;
-  some.count = std::min(kVnniKeys, in.rows->count - t);
-  std::copy_n(in.rows->row + t, some.count, some.row);
-  std::copy_n(in.rows->scale + t, some.count, some.scale);
-  TileInput part = in;
-  part.rows = &some;
-  part.ahead = nullptr;  // the next tile's lines are left to the hardware's prefetcher
-  float exact[kMaxRows * kTileKeys];
-  multiply_query_key<DecodeE2M1, kScale>(part, exact_query(query, rows, in.head_dim), rows, exact);
-  for (std::int32_t r = 0; r < rows; ++r) std::copy_n(exact + r * kTileKeys, kVnniKeys, scores + r * kTileKeys + t);
-}
-
-/// In f32, whichever of the tile's keys levels are too coarse for.
-template <ChunkScale kScale>
-HWY_NOINLINE void mend_scores(const TileInput& in, const VnniQuery& query, std::int32_t rows, float* scores) {
-  for (std::int32_t t = 0; t < in.rows->count; t += kVnniKeys) {
-    const __m512 noise = noise_of<kScale>(VnniKeys(*in.rows, t), query, in.head_dim / 32);
-    // A NaN, of a scale that is NaN, is too coarse as well.
-    if (_mm512_cmp_ps_mask(noise, _mm512_set1_ps(1.0f), _CMP_NLE_UQ) != 0) {
-      multiply_exactly<kScale>(in, t, query, rows, scores);
-    }
-  }
-}
-
-template <ChunkScale kScale>
-void multiply_query_key_vnni(const TileInput& in, const VnniQuery& query, std::int32_t rows, float* scores) {
-  const hn::CappedTag<float, 16> df;
-  const hn::RebindToUnsigned<decltype(df)> du;
+/// Scores of levels, with their remainders or without.
+template <ChunkScale kScale, bool kRemainder>
+void multiply_levels(const TileInput& in, const VnniScales<kScale>& scales, const VnniQuery& query, std::int32_t rows,
+                     float* scores) {
+  using Scales = VnniScales<kScale>;
   const TileRows& keys = *in.rows;
   const std::int32_t groups = in.head_dim / 32;
   Prefetcher prefetcher(in);
-  LargestScales largest(kScale == ChunkScale::kPerToken ? 1 : VnniFactors<kScale>::kPerGroup * groups);
   for (std::int32_t t = 0; t < keys.count; t += kVnniKeys) {
     const VnniKeys some(keys, t);
     __m512 sum[kMaxRows];
     for (std::int32_t r = 0; r < rows; ++r) sum[r] = _mm512_setzero_ps();
-    __m512i words = _mm512_setzero_si512();
+    __m512i words = scales.words[t / kVnniKeys][0];
     const auto next_factor = [&]() HWY_ATTR {
-      const hn::Vec<decltype(du)> bytes{_mm512_and_si512(words, _mm512_set1_epi32(255))};
+      const __m512 scale = Scales::decode(_mm512_and_si512(words, _mm512_set1_epi32(255)));
       words = _mm512_srli_epi32(words, 8);
-      const auto scales = decode_scales<kScale != ChunkScale::kNvfp4>(df, bytes);
-      return _mm512_mul_ps(scales.raw, _mm512_set1_ps(kFactorScale));
+      return _mm512_mul_ps(scale, _mm512_set1_ps(kFactorScale));
     };
     __m512 factor = _mm512_setzero_ps();
-    if constexpr (kScale == ChunkScale::kPerToken) {
-      words = load_scale_words(some.scale, 0, 1);
-      largest.add(0, words);
-      factor = next_factor();
-    }
+    if constexpr (kScale == ChunkScale::kPerToken) factor = next_factor();
     for (std::int32_t g = 0; g < groups; ++g) {
       const VnniCodes codes = load_codes(some.row, 16 * g);
       // Four groups to a cache line: a quarter of the sixteen keys' lines at each.
       for (int i = 0; i < 2; ++i) prefetcher.lines();
+      if constexpr (kScale != ChunkScale::kPerToken) {
+        if (g % Scales::kGroupsPerWord == 0) words = scales.words[t / kVnniKeys][g / Scales::kGroupsPerWord];
+        factor = next_factor();
+      }
       if constexpr (kScale == ChunkScale::kNvfp4) {
-        if (g % 2 == 0) {
-          words = load_scale_words(some.scale, 2 * g, 2 * groups);
-          largest.add(g / 2, _mm512_and_si512(words, _mm512_set1_epi8(127)));
-        }
-        const __m512 first = next_factor();
         const __m512 second = next_factor();
         for (std::int32_t r = 0; r < rows; ++r) {
           const __m512 step = _mm512_set1_ps(query.step[r][g]);
-          const __m512i a = group_sum<0, 2>(codes, query.words[r][g], _mm512_set1_epi32(query.bias[r][2 * g]));
-          const __m512i b = group_sum<2, 2>(codes, query.words[r][g], _mm512_set1_epi32(query.bias[r][2 * g + 1]));
-          const __m512 both = _mm512_fmadd_ps(_mm512_cvtepi32_ps(b), second, _mm512_mul_ps(_mm512_cvtepi32_ps(a), first));
-          sum[r] = _mm512_fmadd_ps(both, step, sum[r]);
+          const std::int32_t* const bias = query.bias[r] + 2 * g;
+          __m512 a = _mm512_cvtepi32_ps(group_sum<0, 2>(codes, query.words[r][g], _mm512_set1_epi32(bias[0])));
+          __m512 b = _mm512_cvtepi32_ps(group_sum<2, 2>(codes, query.words[r][g], _mm512_set1_epi32(bias[1])));
+          if constexpr (kRemainder) {
+            const std::int32_t* const start = query.remainder_bias[r] + 2 * g;
+            a = _mm512_add_ps(a, remainder_sum<0, 2>(codes, query.remainders[r][g], start[0]));
+            b = _mm512_add_ps(b, remainder_sum<2, 2>(codes, query.remainders[r][g], start[1]));
+          }
+          sum[r] = _mm512_fmadd_ps(_mm512_fmadd_ps(b, second, _mm512_mul_ps(a, factor)), step, sum[r]);
         }
       } else {
-        if constexpr (kScale == ChunkScale::kMxfp4) {
-          if (g % 4 == 0) {
-            words = load_scale_words(some.scale, g, groups);
-            largest.add(g / 4, words);
-          }
-          factor = next_factor();
-        }
         for (std::int32_t r = 0; r < rows; ++r) {
           const __m512i start = _mm512_set1_epi32(query.bias[r][2 * g] + query.bias[r][2 * g + 1]);
-          const __m512 levels = _mm512_cvtepi32_ps(group_sum<0, 4>(codes, query.words[r][g], start));
+          __m512 levels = _mm512_cvtepi32_ps(group_sum<0, 4>(codes, query.words[r][g], start));
+          if constexpr (kRemainder) {
+            const std::int32_t bias = query.remainder_bias[r][2 * g] + query.remainder_bias[r][2 * g + 1];
+            levels = _mm512_add_ps(levels, remainder_sum<0, 4>(codes, query.remainders[r][g], bias));
+          }
           sum[r] = _mm512_fmadd_ps(_mm512_mul_ps(levels, factor), _mm512_set1_ps(query.step[r][g]), sum[r]);
         }
       }
@@ -430,7 +380,19 @@ void multiply_query_key_vnni(const TileInput& in, const VnniQuery& query, std::i
     for (std::int32_t r = 0; r < rows; ++r) _mm512_storeu_ps(scores + r * kTileKeys + t, sum[r]);
   }
   prefetcher.pause();
-  if (!(noise_bound<kScale>(largest, query, groups) <= kMaxBound * kMaxBound)) mend_scores<kScale>(in, query, rows, scores);
+}
+
+template <ChunkScale kScale>
+void multiply_query_key_vnni(const TileInput& in, const VnniQuery& query, std::int32_t rows, float* scores) {
+  const VnniScales<kScale> scales(*in.rows, in.head_dim / 32);
+  float largest[kMaxHeadDim / 16];
+  scales.largest(in.rows->count, largest);
+  // A key with one scale has one for every group.
+  if constexpr (kScale == ChunkScale::kPerToken) std::fill_n(largest + 1, in.head_dim / 32 - 1, largest[0]);
+  const std::int32_t count = VnniScales<kScale>::kPerGroup * (in.head_dim / 32);
+  if (small_error(largest, count, query.error[0])) return multiply_levels<kScale, false>(in, scales, query, rows, scores);
+  if (small_error(largest, count, query.error[1])) return multiply_levels<kScale, true>(in, scales, query, rows, scores);
+  multiply_query_key<DecodeE2M1, kScale>(in, exact_query(query, rows, in.head_dim), rows, scores);
 }
 
 }  // namespace fp4pa::cpu::HWY_NAMESPACE

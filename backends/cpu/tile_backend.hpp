@@ -17,7 +17,7 @@
 
 namespace fp4pa::cpu {
 
-/// A kernel body's working set on one thread; kept by the thread from item to item. About 70 KB.
+/// A kernel body's working set on one thread; kept by the thread from item to item. About 80 KB.
 struct TileScratch {
   alignas(64) float query[kMaxRows * kMaxHeadDim];
   alignas(64) unsigned char query_operand[kQueryOperandBytes];
@@ -221,15 +221,14 @@ class TileBackend {
  private:
   /// Queries of the tile, rotated as K was and scaled to log2 units and by K's decode multiplier, in K's operand form.
   void load_query(const core::RowMap& rows, const core::TensorView& k, std::int32_t kv_head) {
-    const float scale = p_.scale_log2 * k.global(kv_head);
     for (std::int32_t r = 0; r < rows_; ++r) {
       float* row = scratch_.query + r * p_.head_dim;
       const std::int64_t at = rows.token(r) * p_.q.token_stride + rows.head(r) * p_.q.head_stride;
       core::load_plain_row(core::element_address(p_.q.data, p_.q.dtype, at), p_.q.dtype, p_.head_dim, row);
       if (p_.rotation != Rotation::kNone) core::hadamard(row, p_.head_dim, static_cast<int>(p_.rotation));
-      for (std::int32_t d = 0; d < p_.head_dim; ++d) row[d] *= scale;
     }
-    ops_.prepare_query(k.format, scratch_.query, rows_, p_.head_dim, scratch_.query_operand);
+    const float scale = p_.scale_log2 * k.global(kv_head);
+    ops_.prepare_query(k.format, scratch_.query, rows_, p_.head_dim, scale, scratch_.query_operand);
   }
 
   void natural_order(const Output& output, std::int32_t r, float* row) {

@@ -1,12 +1,15 @@
 // The CPU's tile operations for every instruction set this compiler can build, chosen at run time.
 //
 // FP4PA_CPU_TARGET=NAME (a Highway target: SSE4, AVX2, AVX3, AVX3_DL, NEON, ...) keeps to that set or a lesser one, so that
-// one machine can test them all.
+// one machine can test them all. Another name is reported on stderr, and changes nothing.
 #include "backends/cpu/tile_ops.hpp"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+
+#include "api/log.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/tile_ops.inc"
@@ -25,12 +28,20 @@ namespace {
 void apply_target_limit() {
   const char* limit = std::getenv("FP4PA_CPU_TARGET");
   if (limit == nullptr || *limit == '\0') return;
-  for (std::int64_t bit = 1; bit != 0 && bit < (std::int64_t{1} << 62); bit <<= 1) {
-    if (std::strcmp(hwy::TargetName(bit), limit) == 0) {
+  char allowed[256] = "";
+  int used = 0;
+  for (std::int64_t bit = std::int64_t{1} << 62; bit != 0; bit >>= 1) {
+    const char* const name = hwy::TargetName(bit);
+    if (std::strcmp(name, "Unknown") == 0) continue;  // none of this architecture's
+    if (std::strcmp(name, limit) == 0) {
       hwy::DisableTargets(bit - 1);
       return;
     }
+    const int left = static_cast<int>(sizeof allowed) - used;
+    const int wrote = std::snprintf(allowed + used, static_cast<std::size_t>(left), "%s%s", used == 0 ? "" : ", ", name);
+    if (wrote > 0 && wrote < left) used += wrote;
   }
+  api::report_variable("FP4PA_CPU_TARGET", limit, allowed, "the best of this CPU");
 }
 
 }  // namespace

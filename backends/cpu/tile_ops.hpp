@@ -21,7 +21,7 @@ inline constexpr std::int32_t kTileKeys = 64;  // keys of a tile
 inline constexpr std::int32_t kMaxHeadDim = 256;
 
 /// Room for a tile's query in any operand form.
-inline constexpr std::size_t kQueryOperandBytes = sizeof(float) * kMaxRows * kMaxHeadDim + 12 * 1024;
+inline constexpr std::size_t kQueryOperandBytes = sizeof(float) * kMaxRows * kMaxHeadDim + 20 * 1024;
 
 /// Rows of K or V of one tile.
 struct TileRows {
@@ -54,11 +54,13 @@ struct TileInput {
 struct TileOps {
   const char* name;
 
-  /// Brings `rows` queries [rows, head_dim] into the form that the product with keys of `format` wants: `operand` has
-  /// kQueryOperandBytes, aligned to 64.
-  void (*prepare_query)(KvFormat format, const float* query, std::int32_t rows, std::int32_t head_dim, void* operand);
+  /// Brings `rows` queries [rows, head_dim], times `scale`, into the form that the product with keys of `format` wants:
+  /// `operand` has kQueryOperandBytes, aligned to 64. The scale is apart because queries of 16 bits, which it would turn into
+  /// arbitrary f32, may have an exact form without it.
+  void (*prepare_query)(KvFormat format, const float* query, std::int32_t rows, std::int32_t head_dim, float scale,
+                        void* operand);
 
-  /// scores[r * kTileKeys + t] = sum_d query[r][d] * key[t][d], block scales applied, for `rows` rows and all keys of the
+  /// scores[r * kTileKeys + t] = scale * sum_d query[r][d] * key[t][d], block scales applied, for `rows` rows and all keys of the
   /// tile. Positions past the last key hold anything.
   void (*multiply_query_key)(KvFormat format, const TileInput& keys, const void* operand, std::int32_t rows,
                              float* scores);

@@ -59,7 +59,7 @@ std::vector<float> scores_of(const TileOps& ops, const Tile& tile, const std::ve
   alignas(64) static thread_local unsigned char operand[cpu::kQueryOperandBytes];
   alignas(64) float scores[cpu::kMaxRows * kTileKeys];
   std::fill(std::begin(scores), std::end(scores), std::nanf(""));
-  ops.prepare_query(tile.format, query.data(), rows, tile.head_dim, operand);
+  ops.prepare_query(tile.format, query.data(), rows, tile.head_dim, 1.0f, operand);
   ops.multiply_query_key(tile.format, tile.input(), operand, rows, scores);
   return {scores, scores + rows * kTileKeys};
 }
@@ -148,6 +148,92 @@ TEST_CASE("scores: every format, head size, number of rows and ragged count") {
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("scores: FP4 keys within the contract, however the query's rounding errors add up") {
+  // A score's error reaches LSE as it is. Queries with many equal elements have many equal rounding errors, which keys of one
+  // sign add up; the worst keys have the signs of the errors themselves, which are known if the query is rounded to
+  // multiples of amax / 32512.
+  constexpr double kLseBound = 1e-3 * 1.4426950408889634;  // of DESIGN, in the scores' log2 units
+  test::Random random(14);
+  for (const TileOps* ops : tables()) {
+    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken}) {
+      for (const std::int32_t head_dim : {64, 128, 256}) {
+        double worst = 0.0;
+        for (std::int32_t sample = 0; sample < 200; ++sample) {
+          const auto large = static_cast<float>(0.05 + 0.3 * random.uniform());
+          const auto small = static_cast<float>(large * (0.2 + 0.75 * random.uniform()));
+          const bool alternating = sample % 2 == 1;
+          std::vector<float> query;
+          for (std::int32_t d = 0; d < head_dim; ++d) {
+            query.push_back((d % 32 == 0 ? large : small) * (alternating && d % 2 == 1 ? -1.0f : 1.0f));
+          }
+          Tile tile(format, head_dim, kTileKeys);
+          // Scales from 1 to 32: from where 16 bits are enough to where they are far from it.
+          const std::int32_t power = sample / 2 % 6;
+          std::memset(tile.scales.data(), format == KvFormat::kNvfp4 ? 0x38 + 8 * power : 127 + power, tile.scales.size());
+          const float level = large / 32512.0f;
+          for (std::int32_t t = 0; t < kTileKeys; ++t) {
+            auto* const row = const_cast<std::uint8_t*>(tile.rows.row[t]);
+            std::memset(row, 0, static_cast<std::size_t>(head_dim / 2));
+            for (std::int32_t d = 0; d < head_dim; ++d) {
+              const float x = query[static_cast<std::size_t>(d)] / level;
+              const bool negative = t % 2 == 0 ? false : x < std::nearbyint(x);
+              const std::uint32_t code = (t < kTileKeys / 2 ? 7u : 5u + random.below(3)) | (negative ? 8u : 0u);
+              row[d / 2] = static_cast<std::uint8_t>(row[d / 2] | code << (4 * (d % 2)));
+            }
+          }
+          const std::vector<float> got = scores_of(*ops, tile, query, 1);
+          for (std::int32_t t = 0; t < kTileKeys; ++t) {
+            double sum = 0.0, size = 0.0;
+            for (std::int32_t d = 0; d < head_dim; ++d) {
+              const double x = query[static_cast<std::size_t>(d)] * tile.value(t, d);
+              sum += x;
+              size += std::abs(x);
+            }
+            // And what as many additions in a row may lose in f32.
+            const double allowed = kLseBound + head_dim * 0x1p-25 * size;
+            worst = std::max(worst, std::abs(got[static_cast<std::size_t>(t)] - sum) / allowed);
+          }
+        }
+        INFO(std::string(ops->name), " ", std::string(name_of(format)), " head_dim ", head_dim);
+        CHECK(worst <= 1.0);
+      }
+    }
+  }
+}
+
+TEST_CASE("scores: FP4 keys and a bf16 query, which 16 bits hold exactly for any softmax scale") {
+  test::Random random(15);
+  for (const TileOps* ops : tables()) {
+    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken}) {
+      constexpr std::int32_t kDim = 128;
+      constexpr float kScale = -0.1275f;
+      Tile tile(format, kDim, kTileKeys);
+      tile.fill(random);
+      std::vector<float> query;
+      for (std::int32_t d = 0; d < kDim; ++d) {
+        // Eight significant bits in the seven binades that share 15 bits with the largest.
+        query.push_back(static_cast<float>((128 + random.below(128)) << random.below(7)) * (random.below(2) == 0 ? 1.0f : -1.0f));
+      }
+      alignas(64) static thread_local unsigned char operand[cpu::kQueryOperandBytes];
+      std::vector<float> got(kTileKeys);
+      ops->prepare_query(format, query.data(), 1, kDim, kScale, operand);
+      ops->multiply_query_key(format, tile.input(), operand, 1, got.data());
+      double worst = 0.0;
+      for (std::int32_t t = 0; t < kTileKeys; ++t) {
+        double sum = 0.0, size = 0.0;
+        for (std::int32_t d = 0; d < kDim; ++d) {
+          const double x = double{kScale} * query[static_cast<std::size_t>(d)] * tile.value(t, d);
+          sum += x;
+          size += std::abs(x);
+        }
+        worst = std::max(worst, std::abs(got[static_cast<std::size_t>(t)] - sum) / size);
+      }
+      INFO(std::string(ops->name), " ", std::string(name_of(format)));
+      CHECK(worst <= 5e-7);
     }
   }
 }
@@ -286,6 +372,42 @@ TEST_CASE("outputs: every format and axis, head size, number of rows, ragged cou
             }
           }
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("outputs: equal values of half a million keys") {
+  // Every addition to a sum rounds it to its own steps, and equal terms are all rounded the same way: as many additions as
+  // there are keys would be off by 8e-3 here.
+  for (const TileOps* ops : tables()) {
+    for (const KvFormat format : kFormats) {
+      for (const VScaleAxis axis : {VScaleAxis::kHeadDim, VScaleAxis::kTokens}) {
+        if (axis == VScaleAxis::kTokens && format != KvFormat::kMxfp4 && format != KvFormat::kNvfp4) continue;
+        constexpr std::int32_t kDim = 32, kTiles = 8192;
+        Tile tile(format, kDim, kTileKeys, axis);
+        // Every element 1: codes of 1 and scales of 1, or two bytes of 1.
+        std::memset(tile.codes.data(), is_e4m3(format) ? 0x38 : 0x22, tile.codes.size());
+        std::memset(tile.scales.data(), format == KvFormat::kNvfp4 ? 0x38 : 127, tile.scales.size());
+        if (format == KvFormat::kBf16 || format == KvFormat::kF16) {
+          for (std::size_t i = 0; i < tile.codes.size(); i += 2) {
+            tile.codes.data()[i] = format == KvFormat::kBf16 ? 0x80 : 0x00;
+            tile.codes.data()[i + 1] = format == KvFormat::kBf16 ? 0x3F : 0x3C;
+          }
+        }
+        REQUIRE(tile.value(7, 7) == 1.0);
+        double worst = 0.0;
+        for (const float p : {0.6f, 0.601563f, 0.7f}) {
+          const std::vector<float> probability(kTileKeys, p);
+          std::vector<float> o(kDim, 0.0f);
+          for (std::int32_t i = 0; i < kTiles; ++i) {
+            ops->multiply_probability_value(format, tile.input(), 1.0f, probability.data(), 1, o.data());
+          }
+          const double expected = double{p} * kTiles * kTileKeys;
+          for (const float x : o) worst = std::max(worst, std::abs(x - expected) / expected);
+        }
+        INFO(std::string(ops->name), " ", std::string(name_of(format)), " along ", std::string(name_of(axis)));
+        CHECK(worst <= 3e-4);
       }
     }
   }
