@@ -5,27 +5,27 @@
 #include <cstring>
 #include <vector>
 
+#include "cuda/device.hpp"
 #include "tests/gemm/problem.hpp"
-#include "tests/gpu/runtime.hpp"
+#include "tests/gpu/backend_name.hpp"
 
 using namespace fp4pa;
 using namespace fp4pa::gemm_test;
 
 namespace {
 
+/// As the library sees the device, whose code may be for less.
 bool is_sm90() {
-  int device = 0, major = 0, minor = 0;
-  REQUIRE(cudaGetDevice(&device) == cudaSuccess);
-  REQUIRE(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess);
-  REQUIRE(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess);
-  return major == 9 && minor == 0;
+  cuda::DeviceProperties device{};
+  REQUIRE(cuda::current_device(&device) == Status::kOk);
+  return device.compute_capability == 90;
 }
 
 }  // namespace
 
 TEST_CASE("products on sm_90: nothing of more than 16 rows of X in bf16 is lost beside elements 2^60 times as large") {
   if (!is_sm90()) {
-    MESSAGE("not run: the device's compute capability is not 9.0");
+    MESSAGE("not run: the kernels here are not those of compute capability 9.0");
     return;
   }
   constexpr std::int64_t kLarge = 32;  // columns of large elements, whose codes are zeros
