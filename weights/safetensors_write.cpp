@@ -16,7 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string header_of(const std::vector<TensorToWrite>& tensors, const std::map<std::string, std::string>& metadata) {
+[[noreturn]] void refuse(const fs::path& path, const std::string& why) { throw Error(path.string() + ": cannot write: " + why); }
+
+/// @param path  for messages
+std::string header_of(const fs::path& path, const std::vector<TensorToWrite>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
   // Ordered, so that the header lists tensors in the order of their bytes.
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
@@ -39,13 +43,11 @@ std::string header_of(const std::vector<TensorToWrite>& tensors, const std::map<
   try {
     text = header.dump();
   } catch (const nlohmann::json::exception& e) {  // a name or a text of the metadata is not UTF-8
-    throw Error(std::string("cannot write the header: ") + e.what());
+    refuse(path, e.what());
   }
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }
-
-[[noreturn]] void refuse(const fs::path& path, const std::string& why) { throw Error(path.string() + ": cannot write: " + why); }
 
 /// The file that `path` stands for behind symbolic links, whether or not it exists.
 fs::path target_of(const fs::path& path) {
@@ -104,7 +106,7 @@ class Partial {
 }  // namespace
 
 void write(const fs::path& path, const std::vector<TensorToWrite>& tensors, const std::map<std::string, std::string>& metadata) {
-  const std::string header = header_of(tensors, metadata);
+  const std::string header = header_of(path, tensors, metadata);
   Partial file(path, target_of(path));
   char length[8];
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(static_cast<std::uint64_t>(header.size()) >> (8 * i));
