@@ -40,15 +40,16 @@ struct AttentionConfig {
 
   bool causal = true;                ///< aligned to the end: query i of n sees keys 0 .. len - n + i
   std::int32_t sliding_window = 0;   ///< a query sees at most this many of its newest visible keys; 0 = all. Needs causal
-  float softcap = 0.0f;              ///< logits become softcap * tanh(logit / softcap); 0 = off
+  float softcap = 0.0f;              ///< logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off
   bool sinks = false;                ///< AttentionArgs::sinks is read
   bool alibi = false;                ///< AttentionArgs::alibi_slopes is read
-  bool tree_mask = false;            ///< AttentionArgs::tree_mask replaces the causal rule among a sequence's queries
+  bool tree_mask = false;            ///< AttentionArgs::tree_mask replaces the causal rule among a sequence's queries; not with
+                                     ///< sliding_window or alibi, and max_q_len is at most 64
 
-  std::int32_t max_batch = 0;
-  std::int32_t max_q_tokens = 0;     ///< total query tokens of a call, over the batch
-  std::int32_t max_q_len = 0;        ///< query tokens of one sequence
-  std::int32_t max_kv_len = 0;       ///< keys of one sequence
+  std::int32_t max_batch = 0;        ///< 1 to 2^20
+  std::int32_t max_q_tokens = 0;     ///< total query tokens of a call, over the batch; times num_q_heads below 2^31
+  std::int32_t max_q_len = 0;        ///< query tokens of one sequence, 1 to max_q_tokens
+  std::int32_t max_kv_len = 0;       ///< keys of one sequence, 0 to 2^30
   TableKind table_kind = TableKind::kBlockTable;
 
   bool batch_invariant = false;      ///< a sequence's result does not depend on the rest of the batch
@@ -56,7 +57,7 @@ struct AttentionConfig {
   bool validate_device_data = false; ///< GPUs: also check lengths and page ids, which waits for the stream (CUDA: not in a capture,
                                      ///< where nothing is checked; HIP: never capture such a run); the CPU always does
   const char* backend = nullptr;     ///< null: FP4PA_FORCE_BACKEND, or else the best available
-  std::int32_t num_threads = 0;      ///< CPU threads; 0 = OpenMP's choice at plan time
+  std::int32_t num_threads = 0;      ///< CPU threads, at most 4096; 0 = OpenMP's choice at plan time
   MatrixPath matrix_path = MatrixPath::kAuto;  ///< whether FP4 matrix cores are used where there are any
 };
 
@@ -116,7 +117,7 @@ class AttentionPlan {
 };
 
 /// Validates `config`, chooses a back end and an instance, and fixes the partition.
-/// @errors every code of the configuration's parts; kUnknownBackend, kBackendUnavailable; kUnsupportedFormat where
+/// @errors every code of the configuration's parts; kNullPointer, kUnknownBackend, kBackendUnavailable, kDeviceError, kInternal; kUnsupportedFormat where
 ///         matrix_path is native and the back end has no such kernel. *plan is untouched on error.
 [[nodiscard]] FP4PA_API Status plan(const AttentionConfig& config, AttentionPlan* plan) noexcept;
 
@@ -130,7 +131,7 @@ class AttentionPlan {
 
 /// Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb).
 /// `o` and `lse` may alias either input. A state with LSE = -inf contributes nothing.
-/// @param oa, ob, o  [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows] natural log
+/// @param oa, ob, o  [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows] natural log; each aligned to its element
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedHeadDim, kUnsupportedFormat, kInvalidArgument (num_threads),
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status merge_states(const void* oa, const float* lse_a, const void* ob, const float* lse_b,

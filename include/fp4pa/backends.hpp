@@ -10,16 +10,16 @@ namespace fp4pa {
 
 /// One back end of this build.
 struct BackendInfo {
-  const char* name;        ///< "cpu", "cpu-scalar", "cuda", "hip", "emulator-sm120", ...
+  const char* name;        ///< "cpu", "cpu-scalar", "cuda", "hip"
   bool available;          ///< can run here, now
   const char* detail;      ///< the current device or instruction set, which it would use, or why it cannot run
 };
 
 /// The back ends of this build, best first. Returns how many there are and writes at most `capacity` of them.
-/// FP4PA_FORCE_BACKEND=name makes that back end the default of plan() and of the cache operations.
+/// FP4PA_FORCE_BACKEND=name makes that back end the default of every call that names none.
 [[nodiscard]] FP4PA_API std::int32_t available_backends(BackendInfo* out, std::int32_t capacity) noexcept;
 
-/// "0.1.0", and what was built in, for example "0.1.0 (cpu)".
+/// "0.1.0", and what was built in, for example "0.1.0 (cpu, cpu-scalar)".
 [[nodiscard]] FP4PA_API const char* version_string() noexcept;
 /// FP4PA_ABI_VERSION of the library, as against that of the header.
 [[nodiscard]] FP4PA_API std::int32_t abi_version() noexcept;

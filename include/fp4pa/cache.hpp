@@ -131,8 +131,8 @@ struct TwoTierDesc {
 /// @errors those of validate(KvCacheDesc) with the tier named, and kInvalidSize, kUnsupportedFormat
 [[nodiscard]] FP4PA_API Status validate(const TwoTierDesc& cache) noexcept;
 
-/// New K or V rows: [num_tokens, num_kv_heads, head_dim], the last dimension contiguous; strides in elements, 0 = dense: a head stride of
-/// head_dim, a token stride of num_kv_heads head strides.
+/// New K or V rows: [num_tokens, num_kv_heads, head_dim], the last dimension contiguous, aligned to its element; strides in elements, 0 =
+/// dense: a head stride of head_dim, a token stride of num_kv_heads head strides.
 struct KvInput {
   const void* data = nullptr;
   DType dtype = DType::kBF16;
@@ -174,7 +174,7 @@ struct ExecDesc {
                                                const std::int32_t* old_table, std::int64_t old_table_stride,
                                                const std::int32_t* recent_table, const ExecDesc& exec = {}) noexcept;
 
-/// Output of gather: [num_tokens, num_kv_heads, head_dim], strides as KvInput's.
+/// Output of gather: [num_tokens, num_kv_heads, head_dim], alignment and strides as KvInput's.
 struct KvOutput {
   void* data = nullptr;
   DType dtype = DType::kF32;

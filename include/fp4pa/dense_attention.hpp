@@ -111,7 +111,7 @@ class DenseAttentionPlan {
 };
 
 /// @errors kInvalidSize, kInvalidHeads, kUnsupportedHeadDim, kUnsupportedFormat, kInvalidArgument, kInvalidGlobalScale,
-///         kUnknownBackend, kBackendUnavailable. *plan is untouched on error.
+///         kNullPointer, kUnknownBackend, kBackendUnavailable, kDeviceError, kInternal. *plan is untouched on error.
 [[nodiscard]] FP4PA_API Status plan_dense_attention(const DenseAttentionConfig& config,
                                                     DenseAttentionPlan* plan) noexcept;
 

@@ -1,4 +1,4 @@
-/* libfp4pa in C99: the same library as fp4pa.hpp, function for function.
+/* libfp4pa in C99: the same library as fp4pa.hpp, function for function but for a few questions to a plan.
  *
  * Conventions
  *   - A function that can fail returns fp4pa_status; fp4pa_last_error_detail() then has a sentence with the offending value
@@ -30,7 +30,7 @@ typedef int32_t fp4pa_status;
 enum {
   FP4PA_OK = 0,
   FP4PA_NULL_POINTER = 1,         /* a required pointer is null */
-  FP4PA_MISALIGNED_POINTER = 2,   /* a pointer or stride breaks the documented alignment */
+  FP4PA_MISALIGNED_POINTER = 2,   /* a pointer or stride breaks the documented alignment (strides of MXFP8 tensors: FP4PA_INVALID_STRIDES) */
   FP4PA_INVALID_SIZE = 3,         /* a count is zero, negative or too large */
   FP4PA_UNSUPPORTED_HEAD_DIM = 4, /* head_dim is not a multiple of 32 from 32 to 256 */
   FP4PA_INVALID_HEADS = 5,        /* query heads are not a multiple of KV heads */
@@ -48,7 +48,7 @@ enum {
   FP4PA_INVALID_ARGUMENT = 17,    /* a parameter is outside its documented range; also a wrong struct_size */
   FP4PA_PLAN_MISMATCH = 18,       /* run was called with arguments the plan was not made for */
   FP4PA_DEVICE_ERROR = 19,
-  FP4PA_INTERNAL = 20,  /* a bug in libfp4pa, or no memory for a plan; the detail says which */
+  FP4PA_INTERNAL = 20,  /* a bug in libfp4pa, or no memory for what a call keeps on the host; the detail says which */
   FP4PA_FILE_ERROR = 21 /* a file cannot be read or written, or does not hold what was asked for */
 };
 
@@ -115,9 +115,10 @@ enum {
 /* How FP4 reaches the matrix cores of a GPU that can multiply it as it lies in the cache, its block scales included. */
 typedef int32_t fp4pa_matrix_path;
 enum {
-  FP4PA_MATRIX_AUTO = 0,   /* native where there is such a kernel and it does not read the cache more often */
+  FP4PA_MATRIX_AUTO = 0,   /* native where there is such a kernel; on SM120 not where it is for few query rows and a decoding kernel walks
+                              the keys fewer times */
   FP4PA_MATRIX_NATIVE = 1, /* as it lies in the cache; a plan refuses what has no such kernel */
-  FP4PA_MATRIX_DECODE = 2  /* decoded in registers, as CPUs and other GPUs always do */
+  FP4PA_MATRIX_DECODE = 2  /* decoded to 16 bits (on CPUs, or to f32) before the product, as CPUs and other GPUs always do */
 };
 
 /* How an E8M0 scale is chosen from a group's largest magnitude. */
@@ -181,7 +182,7 @@ enum {
 /* The K or the V of every page. Element (page p, token t, head h) starts at
  *   data + p * page_stride_bytes + t * token_stride_bytes + h * head_stride_bytes
  * and its head_dim elements are contiguous. Scales are addressed the same way from the scale strides and hold head_dim/32
- * (MXFP4), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes; with scale_axis TOKENS, t counts groups of 32 or 16
+ * (MXFP4, MXFP8), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes; with scale_axis TOKENS, t counts groups of 32 or 16
  * tokens and each holds head_dim bytes. No two rows may overlap. */
 typedef struct fp4pa_kv_tensor {
   size_t struct_size; /* set by fp4pa_cache_init */
@@ -320,10 +321,11 @@ FP4PA_API fp4pa_status fp4pa_gather(const fp4pa_cache* cache, const void* slots,
                                     int64_t num_tokens, const fp4pa_kv_output* k, const fp4pa_kv_output* v,
                                     const fp4pa_exec* exec);
 
-/* Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. No page may be both a source and a destination.
+/* Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. No page may be both a source and a destination,
+ * nor a destination twice.
  *   src, dst  [num_copies] int32, in the back end's memory
  * Errors: those of fp4pa_validate_cache, FP4PA_BLOCK_ID_OUT_OF_RANGE, FP4PA_INVALID_ARGUMENT, FP4PA_UNKNOWN_BACKEND,
- * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */
+ * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR, FP4PA_INTERNAL (no memory to check the ids in). */
 FP4PA_API fp4pa_status fp4pa_copy_pages(const fp4pa_cache* cache, const int32_t* src, const int32_t* dst,
                                         int64_t num_copies, const fp4pa_exec* exec);
 
@@ -363,8 +365,8 @@ FP4PA_API size_t fp4pa_quantized_scale_bytes(fp4pa_block_format format, fp4pa_sc
 
 /* Quantises x [rows, cols] (dense, dtype) into codes and scales; padding scales become 0.
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE (cols must be a positive multiple of the group
- * size), FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_GLOBAL_SCALE, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE,
- * FP4PA_DEVICE_ERROR. */
+ * size), FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_GLOBAL_SCALE, FP4PA_INVALID_ARGUMENT, FP4PA_UNKNOWN_BACKEND,
+ * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. x is aligned to its element; codes and scales may lie anywhere. */
 FP4PA_API fp4pa_status fp4pa_quantize(const fp4pa_quantize_config* config, const void* x, fp4pa_dtype dtype,
                                       int64_t rows, int64_t cols, void* codes, void* scales, const fp4pa_exec* exec);
 /* The inverse: y [rows, cols] = code * scale (* global_scale), rounded to dtype once. Errors: as fp4pa_quantize. */
@@ -389,15 +391,16 @@ typedef struct fp4pa_attention_config {
 
   int32_t causal;         /* 0 or 1. Aligned to the end: query i of n sees keys 0 .. len - n + i */
   int32_t sliding_window; /* a query sees at most this many of its newest visible keys; 0 = all. Needs causal */
-  float softcap;          /* logits become softcap * tanh(logit / softcap); 0 = off */
+  float softcap;          /* logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off */
   int32_t sinks;          /* 0 or 1: fp4pa_attention_args.sinks is read */
   int32_t alibi;          /* 0 or 1: fp4pa_attention_args.alibi_slopes is read */
-  int32_t tree_mask;      /* 0 or 1: fp4pa_attention_args.tree_mask replaces the causal rule among a sequence's queries */
+  int32_t tree_mask;      /* 0 or 1: fp4pa_attention_args.tree_mask replaces the causal rule among a sequence's queries; not with
+                             sliding_window or alibi, and max_q_len is at most 64 */
 
-  int32_t max_batch;
-  int32_t max_q_tokens; /* query tokens of a call, over the batch */
-  int32_t max_q_len;    /* query tokens of one sequence */
-  int32_t max_kv_len;   /* keys of one sequence */
+  int32_t max_batch;    /* 1 to 2^20 */
+  int32_t max_q_tokens; /* query tokens of a call, over the batch; times num_q_heads below 2^31 */
+  int32_t max_q_len;    /* query tokens of one sequence, 1 to max_q_tokens */
+  int32_t max_kv_len;   /* keys of one sequence, 0 to 2^30 */
   fp4pa_table_kind table_kind;
 
   int32_t batch_invariant;      /* 0 or 1: a sequence's result does not depend on the rest of the batch */
@@ -451,7 +454,8 @@ typedef struct fp4pa_plan fp4pa_plan;
 
 /* Validates `config`, chooses a back end and an instance, fixes the partition. *plan is untouched on error; otherwise it is
  * destroyed with fp4pa_plan_destroy. Errors: every code of the configuration's parts, FP4PA_UNKNOWN_BACKEND,
- * FP4PA_BACKEND_UNAVAILABLE, FP4PA_INTERNAL (no memory for the plan itself). */
+ * FP4PA_BACKEND_UNAVAILABLE, FP4PA_NULL_POINTER, FP4PA_DEVICE_ERROR, FP4PA_INTERNAL (no memory for the plan itself, or a kernel that does
+ * not fit on the device). */
 FP4PA_API fp4pa_status fp4pa_plan_create(const fp4pa_attention_config* config, fp4pa_plan** plan);
 /* Null is allowed. */
 FP4PA_API void fp4pa_plan_destroy(fp4pa_plan* plan);
@@ -464,7 +468,8 @@ FP4PA_API int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan);
 
 /* O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE. Rows that see no key get O = 0 and LSE = -inf (or the sink's
  * logit). Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
- * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of
+ * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size),
+ * FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of
  * another kind of device, too), FP4PA_DEVICE_ERROR; where lengths and tables are looked at, which is on the CPU always and on a GPU
  * with validate_device_data, also FP4PA_INVALID_INDPTR, FP4PA_LENGTH_EXCEEDS_TABLE, FP4PA_BLOCK_ID_OUT_OF_RANGE, and on the CPU
  * FP4PA_INVALID_GLOBAL_SCALE. */
@@ -472,9 +477,9 @@ FP4PA_API fp4pa_status fp4pa_run(const fp4pa_plan* plan, const fp4pa_attention_a
 
 /* Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb),
  * lse = log(e^la + e^lb). o and lse may alias either input. A state with LSE = -inf contributes nothing.
- *   oa, ob, o [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows], natural log
+ *   oa, ob, o [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows], natural log; each aligned to its element
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_HEAD_DIM,
- * FP4PA_UNSUPPORTED_FORMAT, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */
+ * FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_ARGUMENT (num_threads), FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */
 FP4PA_API fp4pa_status fp4pa_merge_states(const void* oa, const float* lse_a, const void* ob, const float* lse_b, void* o,
                                           float* lse, fp4pa_dtype dtype, int64_t rows, int32_t head_dim,
                                           const fp4pa_exec* exec);

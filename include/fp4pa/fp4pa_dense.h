@@ -87,7 +87,7 @@ typedef struct fp4pa_dense_plan fp4pa_dense_plan;
 
 /* *plan is untouched on error; otherwise it is destroyed with fp4pa_dense_plan_destroy. Errors: FP4PA_INVALID_SIZE,
  * FP4PA_INVALID_HEADS, FP4PA_UNSUPPORTED_HEAD_DIM, FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_ARGUMENT,
- * FP4PA_INVALID_GLOBAL_SCALE, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_INTERNAL. */
+ * FP4PA_INVALID_GLOBAL_SCALE, FP4PA_NULL_POINTER, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR, FP4PA_INTERNAL. */
 FP4PA_API fp4pa_status fp4pa_dense_plan_create(const fp4pa_dense_config* config, fp4pa_dense_plan** plan);
 /* Null is allowed. */
 FP4PA_API void fp4pa_dense_plan_destroy(fp4pa_dense_plan* plan);
@@ -98,8 +98,8 @@ FP4PA_API const char* fp4pa_dense_plan_backend(const fp4pa_dense_plan* plan);
 
 /* Quantises K and V once and computes O = softmax(sm_scale Q K^T + mask) V and, where asked, LSE. Rows that see no key get
  * O = 0 and LSE = -inf. Never allocates, never synchronises. Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER,
- * FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH, FP4PA_DEVICE_ERROR; on the
- * CPU also FP4PA_INVALID_INDPTR. */
+ * FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size, reserved), FP4PA_WORKSPACE_TOO_SMALL,
+ * FP4PA_PLAN_MISMATCH, FP4PA_DEVICE_ERROR; on the CPU also FP4PA_INVALID_INDPTR. */
 FP4PA_API fp4pa_status fp4pa_dense_run(const fp4pa_dense_plan* plan, const fp4pa_dense_args* args);
 
 /* --- Attention in MXFP8 -------------------------------------------------------------------------------------------------- */

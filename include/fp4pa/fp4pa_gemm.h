@@ -63,7 +63,8 @@ FP4PA_API fp4pa_status fp4pa_fp4_load_weight(const char* path, const char* name,
  * FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_GLOBAL_SCALE. */
 FP4PA_API fp4pa_status fp4pa_fp4_save_weight(const char* path, const char* name, const fp4pa_fp4_weight* weight);
 
-/* out [batch, m, N] = x [batch, m, K] weight^T + bias, dense. A weight with batch 1 serves every x. */
+/* out [batch, m, N] = x [batch, m, K] weight^T + bias, dense and aligned to their elements; m, N and K below 2^31, batch up to 65535. A weight
+ * with batch 1 serves every x. */
 typedef struct fp4pa_linear_args {
   size_t struct_size;
   const fp4pa_fp4_weight* weight;
@@ -90,12 +91,13 @@ FP4PA_API void fp4pa_linear_args_init_sized(fp4pa_linear_args* args, size_t stru
 
 /* Bytes of workspace that fp4pa_fp4_linear needs; pointers but `weight` are not looked at. On the CPU they hold a part for each thread that
  * the call would start from here. A workspace with fewer parts, down to the one of num_threads = 1, does as well, with as many threads: where
- * OpenMP chooses, another calling thread may be given more. */
+ * OpenMP chooses, another calling thread may be given more. Errors: FP4PA_NULL_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT,
+ * FP4PA_INVALID_ARGUMENT, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */
 FP4PA_API fp4pa_status fp4pa_fp4_linear_workspace(const fp4pa_linear_args* args, size_t* bytes, const fp4pa_exec* exec);
 /* Computes it: exact products, f32 sums, one rounding at the end. Never allocates, never synchronises.
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT,
- * FP4PA_INVALID_GLOBAL_SCALE, FP4PA_WORKSPACE_TOO_SMALL, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE,
- * FP4PA_DEVICE_ERROR. */
+ * FP4PA_INVALID_GLOBAL_SCALE, FP4PA_INVALID_ARGUMENT, FP4PA_WORKSPACE_TOO_SMALL, FP4PA_UNKNOWN_BACKEND,
+ * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */
 FP4PA_API fp4pa_status fp4pa_fp4_linear(const fp4pa_linear_args* args, const fp4pa_exec* exec);
 
 /* out [batch, m, n] = a [batch, m, k] b [batch, n, k]^T, both quantised on the fly. */

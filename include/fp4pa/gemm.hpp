@@ -92,7 +92,8 @@ struct Fp4Weight {
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedFormat, kInvalidGlobalScale, kFileError, kBackendUnavailable
 [[nodiscard]] FP4PA_API Status fp4_save_weight(const char* path, const char* name, const Fp4Weight& weight) noexcept;
 
-/// out [batch, m, N] = x [batch, m, K] weight^T + bias, all dense. A weight with batch 1 serves every x.
+/// out [batch, m, N] = x [batch, m, K] weight^T + bias, all dense and aligned to their elements; m, N and K below 2^31, batch up to 65535. A
+/// weight with batch 1 serves every x.
 struct LinearArgs {
   Fp4Weight weight;
   const void* x = nullptr;
@@ -122,7 +123,7 @@ struct LinearArgs {
 /// Bytes of workspace that fp4_linear needs for these sizes and forms, on HIP on devices of the current one's kind; pointers are not
 /// looked at. On the CPU they hold a part for each thread that the call would start from here. A workspace with fewer parts, down to the
 /// one of num_threads = 1, does as well, with as many threads: where OpenMP chooses, another calling thread may be given more.
-/// @errors kInvalidSize, kUnsupportedFormat, kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
+/// @errors kNullPointer, kInvalidSize, kUnsupportedFormat, kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status fp4_linear_workspace(const LinearArgs& args, std::size_t* bytes,
                                                     const ExecDesc& exec = {}) noexcept;
 

@@ -14,7 +14,7 @@ namespace fp4pa {
 enum class Status : std::int32_t {
   kOk = 0,
   kNullPointer = 1,          ///< a required pointer is null
-  kMisalignedPointer = 2,    ///< a pointer or stride breaks the documented alignment
+  kMisalignedPointer = 2,    ///< a pointer or stride breaks the documented alignment (strides of MXFP8 tensors: kInvalidStrides)
   kInvalidSize = 3,          ///< a count is zero, negative or too large
   kUnsupportedHeadDim = 4,   ///< head_dim is not a multiple of 32 in [32, 256]
   kInvalidHeads = 5,         ///< query heads are not a multiple of KV heads
@@ -32,7 +32,7 @@ enum class Status : std::int32_t {
   kInvalidArgument = 17,     ///< a parameter is outside its documented range
   kPlanMismatch = 18,        ///< run was called with arguments the plan was not made for
   kDeviceError = 19,         ///< the device's runtime reported an error; the detail has its text
-  kInternal = 20,            ///< a bug in libfp4pa; the detail says where
+  kInternal = 20,            ///< a bug in libfp4pa, or no memory for what a call keeps on the host; the detail says which
   kFileError = 21,           ///< a file cannot be read or written, or does not hold what was asked for
 };
 

@@ -60,10 +60,10 @@ enum class Rotation : std::int32_t {
 
 /// How FP4 reaches the matrix cores of a GPU that can multiply it as it lies in the cache, its block scales included.
 enum class MatrixPath : std::int32_t {
-  kAuto = 0,    ///< native where there is such a kernel and it does not read the cache more often. Bounds of each path:
-                ///< docs/sm120.md (as accurate as decoding), docs/gfx950.md (O within 4e-3 in decode, 4e-2 in prefill)
+  kAuto = 0,    ///< native where there is such a kernel; on SM120 not where it is for few query rows and a decoding kernel
+                ///< walks the keys fewer times. Bounds of each path: docs/sm120.md (as accurate as decoding), docs/gfx950.md (O within 4e-3 in decode, 4e-2 in prefill)
   kNative = 1,  ///< as it lies in the cache; plan() refuses what has no such kernel
-  kDecode = 2,  ///< decoded in registers, as CPUs and other GPUs always do
+  kDecode = 2,  ///< decoded to 16 bits (on CPUs, or to f32) before the product, as CPUs and other GPUs always do
 };
 
 /// Integer type of a slot mapping.
