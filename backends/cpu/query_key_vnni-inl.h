@@ -71,6 +71,12 @@ static_assert(kMaxRows == 16);  // a row's error to a lane
 
 /// Queries below have no levels: the level itself, or its inverse, might be none of f32's normal numbers.
 inline constexpr float kMinMagnitude = 0x1p-100f;
+/// Nor do queries whose largest magnitude, with the softmax scale and kStepScale, is below: beside the largest scales of keys,
+/// levels might leave f32 where the score does not.
+inline constexpr float kMinValue = 0x1p-97f;
+
+/// How often f32 may round a score of so many groups: values of levels, scales, and half of the running sums.
+HWY_INLINE float roundings_of(std::int32_t groups) { return static_cast<float>(groups / 2 + 3); }
 
 /// The errors of a group of 32 elements rounded to multiples of `step`.
 struct VnniErrors {
@@ -111,7 +117,10 @@ HWY_INLINE void store_query_bytes(__m512i bytes, std::int32_t* word0, std::int32
 inline bool prepare_query_vnni(const float* query, std::int32_t rows, std::int32_t head_dim, float scale,
                                std::int32_t elements, VnniQuery& out) {
   std::memset(out.error, 0, sizeof(out.error));
+  const float weight = std::fabs(scale) * (kMaxCode / kMaxError);
   for (std::int32_t r = 0; r < rows; ++r) {
+    float sizes[kMaxHeadDim / 16] = {};  // of what shares a scale
+    float rounded = 0.0f;                // off by the first two bytes, over the row
     for (std::int32_t g = 0; g < head_dim / 32; ++g) {
       const float* q = query + r * head_dim + 32 * g;
       float amax = 0.0f;
@@ -119,14 +128,15 @@ inline bool prepare_query_vnni(const float* query, std::int32_t rows, std::int32
         if (!std::isfinite(q[d])) return false;
         amax = std::max(amax, std::fabs(q[d]));
       }
-      float step = 1.0f;  // of zeros, any
+      float step = 1.0f;  // of zeros, any; their value is 0 whatever the scale
+      out.step[r][g] = 0.0f;
       if (amax > 0.0f) {
         if (amax < kMinMagnitude) return false;
         step = level_value(q, amax);
         const float largest = kStepScale * amax * std::fabs(scale);
-        if (!(largest >= kMinMagnitude && std::isfinite(largest))) return false;
+        if (!(largest >= kMinValue && std::isfinite(largest))) return false;
+        out.step[r][g] = kStepScale * step * scale;
       }
-      out.step[r][g] = kStepScale * step * scale;
       const VnniErrors errors(q, step);
       for (std::int32_t half = 0; half < 2; ++half) {
         const __m512i level = errors.level[half];
@@ -143,11 +153,18 @@ inline bool prepare_query_vnni(const float* query, std::int32_t rows, std::int32
 
         const std::int32_t at = elements == 16 ? 2 * g + half : g;
         const __m512 left = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(remainder), unit, error);
-        const __m512 of_sums = _mm512_mul_ps(_mm512_abs_ps(_mm512_loadu_ps(q + 16 * half)), _mm512_set1_ps(0x1p-24f));
-        const float weight = std::fabs(scale) * (kMaxCode / kMaxError);
-        out.error[0][at][r] += weight * _mm512_reduce_add_ps(_mm512_add_ps(_mm512_abs_ps(error), of_sums));
-        out.error[1][at][r] += weight * _mm512_reduce_add_ps(_mm512_add_ps(_mm512_abs_ps(left), of_sums));
+        const float size = 0x1p-24f * _mm512_reduce_add_ps(_mm512_abs_ps(_mm512_loadu_ps(q + 16 * half)));
+        const float off = _mm512_reduce_add_ps(_mm512_abs_ps(error));
+        out.error[0][at][r] += weight * (off + size);
+        out.error[1][at][r] += weight * (_mm512_reduce_add_ps(_mm512_abs_ps(left)) + size);
+        sizes[at] += size;
+        rounded += off;
       }
+    }
+    // Where two bytes lose something, what f32 loses as well comes on top of it; where they lose nothing, a third gains nothing.
+    if (rounded == 0.0f) continue;
+    for (std::int32_t i = 0; i < head_dim / elements; ++i) {
+      out.error[0][i][r] += weight * (roundings_of(head_dim / 32) - 1.0f) * sizes[i];
     }
   }
   return true;
