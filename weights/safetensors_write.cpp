@@ -87,6 +87,7 @@ class Partial {
   }
 
   void append(const void* bytes, std::size_t size) {
+    if (size == 0) return;  // an empty tensor may have no memory
     if (std::fwrite(bytes, 1, size, file_) != size) refuse(path_, std::generic_category().message(errno));
   }
   void complete() {
