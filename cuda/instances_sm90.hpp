@@ -22,18 +22,14 @@ constexpr core::SimtConfig prefill_256(KvKind kind, bool plain) {
   c.plain = plain;
   return c;
 }
-/// With values scaled along tokens, of which a warp decodes no more rows than share scales.
-constexpr core::SimtConfig prefill_tokens(KvKind k, KvKind v) {
-  core::SimtConfig c = prefill(k, 128, 64);
-  c.v[0] = c.v[1] = v;
-  return c;
-}
 /// With keys and values in different formats.
 constexpr core::SimtConfig mixed(KvKind k, KvKind v, int tile_keys) {
   core::SimtConfig c = prefill(k, 128, tile_keys);
   c.v[0] = c.v[1] = v;
   return c;
 }
+/// With values scaled along tokens, of which a warp decodes no more rows than share scales.
+constexpr core::SimtConfig prefill_tokens(KvKind k, KvKind v) { return mixed(k, v, 64); }
 /// One warpgroup of 64 query rows, and one whose warps share decoding: two blocks fit on a multiprocessor.
 constexpr core::SimtConfig prefill_64(KvKind kind) {
   return {{kind, kind}, {kind, kind}, 1, 128, true, 1, core::WarpsDivide::kRows, 4, 2, 64, {0, 0}, true, 4, true};

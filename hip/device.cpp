@@ -16,11 +16,11 @@ struct Availability {
   char detail[640] = "";
 };
 
-/// Which of the code objects a device will be given, 0 for none. A runtime that does not name the architecture is taken for
-/// one of the newest: if it has no code object for it, the first launch says so.
 /// Local data share of a compute unit.
 constexpr int lds_bytes(unsigned architecture) { return (architecture == kGfx950 ? 160 : 64) * 1024; }
 
+/// Which of the code objects a device will be given, 0 for none. A runtime that does not name the architecture is taken for
+/// one of the newest: if it has no code object for it, the first launch says so.
 unsigned architecture_of(const hipDeviceProp_t& properties) noexcept {
   const char* const name = properties.gcnArchName;  // "gfx950:sramecc+:xnack-"
   const std::size_t length = std::strcspn(name, ":");
