@@ -4,7 +4,8 @@
 
 namespace fp4pa::cuda {
 
-/// The next kernel of the run may be brought in from now on.
+/// The next kernel of the run may be brought in from now on. Called behind wait_for_previous(): the next one may read before its own
+/// wait what was complete when this kernel began (a settled weight), and all of that is visible only then.
 __device__ __forceinline__ void allow_dependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -87,9 +87,11 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   d.m_tiles = 1;
   d.threads = sm90::kFewThreads;
   for (d.row_groups = 1; d.row_groups <= sm90::kFewMostRowGroups; d.row_groups *= 2) {
+    if (!few && !sm90::sixteen_takes(d.row_groups, a.weight.rows, a.weight.cols)) break;
     d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::few_rows(d.row_groups)));
     for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
       d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
+      if (d.block_stages > sm90::kFewMostStages) continue;
       d.shared_bytes = few ? sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows)
                            : sm90::sixteen_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
       if (d.shared_bytes > cheapest.device.shared_bytes) continue;
@@ -172,10 +174,11 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   d.stages = static_cast<std::int32_t>(ceil_div(a.weight.cols, sm80::kGemmStage));
   d.bf16 = a.activations == ActivationForm::k16Bit && a.x_dtype == DType::kBF16 && has_whole_pieces(a);
   Cheapest cheapest{device, a.batch};
+  // Rows of all products are counted in 32 bits.
+  const bool describable = encode_tiled() != nullptr && a.batch * std::max(a.m, a.weight.rows) < (std::int64_t{1} << 31);
   if (a.m <= sm90::kSixteenX) {
-    consider_few(a, nvfp4, d, cheapest);
-  } else if (encode_tiled() != nullptr && a.batch * std::max(a.m, a.weight.rows) < (std::int64_t{1} << 31)) {
-    // Rows of all products are counted in 32 bits.
+    if (describable || a.m > sm90::kFewMostX) consider_few(a, nvfp4, d, cheapest);
+  } else if (describable) {
     consider_many(a, nvfp4, d, cheapest);
   }
   *out = cheapest.best;
@@ -191,14 +194,18 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool e
   gemm.stages = d.stages;
   gemm.splits = d.splits;
   gemm.row_tiles = d.row_tiles;
-  sm90::FewParams few{gemm, d.row_groups, d.block_stages, early};
+  sm90::FewParams few{{}, gemm, d.row_groups, d.block_stages, early};
   sm90::ManyParams many{{}, {}, gemm, early};
   const CUtensorMapDataType x_type = d.bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  if (!d.few && (!describe(x_type, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m,
-                           gemm.x_row * 2, sm90::kPanelDims, d.x_rows, &many.x) ||
-                 !describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,
-                           gemm.code_batch == 0 ? gemm.n : batch * gemm.n, gemm.row_bytes, sm80::kCodeBytes,
-                           d.w_rows, &many.w))) {
+  const auto describe_codes = [&](int box_rows, sm90::TensorMap* out) {
+    return describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,
+                    gemm.code_batch == 0 ? gemm.n : batch * gemm.n, gemm.row_bytes, sm80::kCodeBytes, box_rows, out);
+  };
+  const bool described = !d.few ? describe_codes(d.w_rows, &many.w) &&
+                                      describe(x_type, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m, gemm.x_row * 2,
+                                               sm90::kPanelDims, d.x_rows, &many.x)
+                         : gemm.m > sm90::kFewMostX || describe_codes(sm90::kFewWarpRows, &few.w);
+  if (!described) {
     return api::fail(Status::kDeviceError, "describing an operand of %d rows of x to the copy engine: the driver refused", gemm.m);
   }
   void* arguments[] = {d.few ? static_cast<void*>(&few) : &many};

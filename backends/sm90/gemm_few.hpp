@@ -2,8 +2,9 @@
 //
 // A multiprocessor's share of a large weight is hardly more than its shared memory, so that a block runs for a few microseconds, and
 // what counts is that all of its loads are under way at once and that warps never wait for one another: a block has all of
-// X and of the scales of its part of K in shared memory from the start, and each warp has a ring of stages of W of its own, 64
-// rows by 128 columns each, that it alone fills and reads.
+// X and of the scales of its part of K in shared memory from the start, and each warp has a ring of two stages of W of its own, 64
+// rows by 128 columns each, that it alone reads. A lane asks the copy engine for a stage: copies by every lane, with an address and a
+// question whether the row exists for each, took an eighth of the loop's instructions.
 //
 // W is the A operand of mma.sync in f16. More than two rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and
 // E8M0 scales the sums of their 32 columns, both exactly.
@@ -46,41 +47,37 @@ class FewBlock : FewPart<kNvfp4> {
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
       : Part(params, shared, kFewScales),
         x_pitch_(few_x_pitch(params.block_stages)),
-        x_at_(few_x(kNvfp4, params.row_groups, params.block_stages)) {}
+        x_at_(few_x(kNvfp4, params.row_groups, params.block_stages)),
+        full_(base_ + zeros() + 64 + 4 * kFewMostX + exec_.warp() * (8 * kFewRing)) {}
 
   __device__ __forceinline__ void run() {
-    cuda::allow_dependents();
+    set_up_ring();
     if (!f_.early) cuda::wait_for_previous();
     this->fetch_scales();
     if (kBf16 && thread_ < kFewMostX) *largest_of(thread_) = 0;
-    // X comes before W's second stage, behind which it would be late.
+    fetch(first_ + turn_, 0);
+    cuda::wait_for_previous();
+    cuda::allow_dependents();
     [[maybe_unused]] uint4 x[kHeld];  // in bf16, on its way
-#pragma unroll 1
-    for (int slot = 0; slot < kFewRing; ++slot) {
-      if (slot == 1) {
-        cuda::wait_for_previous();
-        if constexpr (kBf16) {
-          ask_x(first_piece(), x);
-        } else {
-          fetch_x();
-          exec_.copy_commit();
-        }
-      }
-      fetch(first_ + turn_ + slot * turns_, slot);
-      exec_.copy_commit();
+    if constexpr (kBf16) {
+      ask_x(first_piece(), x);
+    } else {
+      fetch_x();
     }
     if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
     if constexpr (kBf16) convert_x(x);
-    exec_.template copy_wait<1>();
+    exec_.copy_commit();
+    exec_.template copy_wait<0>();
+    if constexpr (!kBf16) fetch_second_stage();
     __syncthreads();
 
 #pragma unroll
     for (int i = 0; i < 4 * kRowTiles; ++i) sums_[i / 4][i % 4] = 0.0f;
     int slot = 0;
+    std::uint32_t parity = 0;
 #pragma unroll 1
     for (int s = first_ + turn_; s < last_; s += turns_) {
-      exec_.template copy_wait<kFewRing - 1>();
-      __syncwarp();
+      barrier_wait(full_ + 8 * slot, parity);
       if constexpr (kOwnSums) {
         multiply_own(s - first_, slot);
       } else {
@@ -88,13 +85,14 @@ class FewBlock : FewPart<kNvfp4> {
       }
       __syncwarp();
       fetch(s + kFewRing * turns_, slot);
-      exec_.copy_commit();
-      slot = slot == kFewRing - 1 ? 0 : slot + 1;
+      parity ^= static_cast<std::uint32_t>(slot);
+      slot ^= 1;
     }
     finish();
   }
 
  private:
+  static_assert(kFewRing == 2);
   static constexpr int kRowTiles = kFewWarpRows / 16;
   static constexpr float kUnit = 16384.0f;  // what undoes the decoded codes' power of two
 
@@ -105,23 +103,25 @@ class FewBlock : FewPart<kNvfp4> {
     return static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
   }
 
-  /// A warp's stage: a lane takes one of four chunks of every eighth row. What lies past the end is left as it is: a code is
-  /// finite, X has zeros behind its last column, and sums of rows past the end are not written.
-  __device__ __forceinline__ void fetch(int stage, int slot) const {
-    if (stage >= last_) return;
-    const int row = first_row_ + row_group_ * kFewWarpRows + lane_.id / 4;
-    const std::int64_t column = std::int64_t{stage} * sm80::kCodeBytes + lane_.id % 4 * 16;
-    const std::uint8_t* from = codes_ + row * p_.row_bytes + column;
-    const std::uint32_t to = base_ + slot_offset(slot) + code_offset(lane_.id / 4, lane_.id % 4);
-    const int rows = column < p_.row_bytes ? p_.n - row : 0;
+  __device__ __forceinline__ void set_up_ring() const {
+    if (lane_.id == 0) {
 #pragma unroll
-    for (int i = 0; i < kFewWarpRows / 8; ++i) {
-      if (8 * i < rows) {
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to + i * 8 * sm80::kCodeBytes), "l"(from) : "memory");
-      }
-      from += 8 * p_.row_bytes;
+      for (int slot = 0; slot < kFewRing; ++slot) barrier_init(full_ + 8 * slot, 1);
+      barrier_init_fence();
     }
+    __syncwarp();
   }
+  /// A warp's stage. Columns past the end are zeros; rows past the end may be the next weight's: what they give is not written.
+  __device__ __forceinline__ void fetch(int stage, int slot) const {
+    if (stage >= last_ || lane_.id != 0) return;
+    const int weight = p_.code_batch == 0 ? 0 : static_cast<int>(batch_);
+    barrier_expect(full_ + 8 * slot, kFewStageBytes);
+    copy_box(base_ + slot_offset(slot), f_.w, stage * sm80::kCodeBytes, weight * p_.n + first_row_ + row_group_ * kFewWarpRows,
+             full_ + 8 * slot);
+  }
+
+  /// When X is there: behind W it would be late.
+  __device__ __forceinline__ void fetch_second_stage() const { fetch(first_ + turn_ + turns_, 1); }
 
   /// The block's columns of X, as they lie in memory; zeros past the end.
   __device__ __forceinline__ void fetch_x() const {
@@ -173,6 +173,7 @@ class FewBlock : FewPart<kNvfp4> {
       ask_x(first, x);
     }
     most = largest_of_warp(most);
+    fetch_second_stage();
     __syncthreads();  // nothing has been counted yet
     if (own_row() < p_.m && lane_.id == 0) atomicMax(largest_of(own_row()), most);
     __syncthreads();
@@ -354,7 +355,6 @@ class FewBlock : FewPart<kNvfp4> {
 
   /// Sums of all warps to shared memory, across the cluster, and out.
   __device__ __forceinline__ void finish() const {
-    exec_.template copy_wait<0>();
     __syncthreads();
     auto* const sums = reinterpret_cast<float*>(shared_);
     const int pitch = few_sum_pitch(f_.row_groups);
@@ -425,6 +425,7 @@ class FewBlock : FewPart<kNvfp4> {
   }
 
   int x_pitch_, x_at_;
+  std::uint32_t full_;  // the warp's barriers: a stage of its ring has come
   float sums_[kRowTiles][4];
 };
 

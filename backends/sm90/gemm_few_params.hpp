@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backends/sm80/gemm_params.hpp"
+#include "backends/sm90/tensor_copy.hpp"
 #include "core/macros.hpp"
 
 namespace fp4pa::sm90 {
@@ -15,10 +16,12 @@ inline constexpr int kFewRing = 2;       // stages of a warp
 inline constexpr int kFewStageBytes = kFewWarpRows * sm80::kCodeBytes;
 inline constexpr int kFewMostX = 8;        // rows of X
 inline constexpr int kFewMostRowGroups = 8;
+inline constexpr int kFewMostStages = 1024;  // of a block: one row of X alone fills a multiprocessor's shared memory
 
 /// A block's warps: `row_groups` of them side by side, each with 64 rows of W, and as many groups of these as there are warps for,
 /// which take turns at the stages of K. More row groups: X is read by fewer blocks.
 struct FewParams {
+  TensorMap w;  // up to kFewMostX rows of X: all rows of codes by their bytes, in boxes of a warp's stage with the 64-byte swizzle
   sm80::GemmParams gemm;
   std::int32_t row_groups;    // 1, 2, 4 or 8
   std::int32_t block_stages;  // most stages that a block has
@@ -44,7 +47,8 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
 }
 [[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
   return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages) + 64 +  // zeros
-         4 * kFewMostX;                                                           // and, of X in bf16, each row's largest
+         4 * kFewMostX +                                                         // of X in bf16, each row's largest
+         8 * kFewWarps * kFewRing;                                               // and a barrier of each stage of the rings
 }
 // Sums take the rings' place: of all rows, X's eights and groups of warps.
 static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewScales);
@@ -53,6 +57,10 @@ static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewScales);
 // With 9 to 16 rows (gemm_sixteen.hpp) there are no rings: scales, then X.
 inline constexpr int kSixteenX = 16;
 inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  // which take the operands' place
+/// Whether a weight has all rows of a block, and they are counted in 32 bits of bytes.
+[[nodiscard]] constexpr bool sixteen_takes(int row_groups, std::int64_t rows, std::int64_t cols) {
+  return few_rows(row_groups) <= rows && cols <= std::int64_t{1} << 23;
+}
 [[nodiscard]] FP4PA_FN constexpr int sixteen_x_pitch(int stages) { return stages * sm80::kGemmStage * 2; }
 [[nodiscard]] FP4PA_FN constexpr int sixteen_x(bool nvfp4, int row_groups, int stages) {
   return few_rows(row_groups) * few_scale_pitch(nvfp4, stages);

@@ -33,7 +33,6 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
     ManyRing<kLayout>(params, shared, part).set_up(static_cast<int>(threadIdx.x));
     if (threadIdx.x == 0) *outside = 0;
   }
-  cuda::allow_dependents();
   __syncthreads();
   const bool fetches = static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers;
   ManyMultiplier<kLayout> multiplier(params, shared, part);
@@ -45,6 +44,7 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
     if constexpr (kMoves) take_registers<224>();
     multiplier.run();
     cuda::wait_for_previous();
+    cuda::allow_dependents();
     if constexpr (kMoves) give_registers<kEven>();
   }
   // Of all, and at one place in the code: racecheck does not follow a barrier of some, nor synccheck one in two places.

@@ -37,6 +37,7 @@ class ManyFetcher {
     }
     load_scales(0);
     cuda::wait_for_previous();
+    cuda::allow_dependents();
     if (leads) {
 #pragma unroll 1
       for (int s = 0; s < kRing && s < part_.stages; ++s) ring_.copy_x(s);

@@ -26,14 +26,17 @@ template <bool kNvfp4, bool kBf16>
 class SixteenBlock : FewPart<kNvfp4> {
   using Part = FewPart<kNvfp4>;
   using Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kScaleBytes, Part::lane_, Part::last_,
-      Part::misalignment, Part::p_, Part::rank_, Part::row_group_, Part::scale_pitch_, Part::shared_, Part::thread_, Part::turn_,
-      Part::turns_;
+      Part::misalignment, Part::p_, Part::rank_, Part::row_group_, Part::rows_, Part::scale_pitch_, Part::shared_, Part::thread_,
+      Part::turn_, Part::turns_;
 
  public:
-  __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared) : Part(params, shared, 0) {}
+  __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared) : Part(params, shared, 0), own_row_(first_row_) {
+    // The last block begins early enough for all of its rows to exist, and writes its own.
+    if (first_row_ > p_.n - rows_) first_row_ = p_.n - rows_;
+    row_step_ = 8 * static_cast<std::uint32_t>(p_.row_bytes);
+  }
 
   __device__ __forceinline__ void run() {
-    cuda::allow_dependents();
     find_codes();
     if (!f_.early) cuda::wait_for_previous();
     this->fetch_scales();
@@ -41,6 +44,7 @@ class SixteenBlock : FewPart<kNvfp4> {
     fetch(first_ + turn_, 0);
     fetch(first_ + turn_, 1);
     cuda::wait_for_previous();
+    cuda::allow_dependents();
     uint4 x[kXAtOnce];
     std::uint32_t most = 0;
 #pragma unroll 1
@@ -86,35 +90,25 @@ class SixteenBlock : FewPart<kNvfp4> {
     return x;
   }
 
-  /// A lane's first row of W, of the block. Rows past the end take the place of others: what they give is not written.
-  __device__ __forceinline__ int lane_row() const {
-    const int row = row_group_ * kFewWarpRows + lane_.id / 4;
-    return row < p_.n - first_row_ ? row : p_.n - first_row_ - 1;
-  }
+  /// A lane's first row of W, of the block.
+  __device__ __forceinline__ int lane_row() const { return row_group_ * kFewWarpRows + lane_.id / 4; }
   __device__ __forceinline__ void find_codes() {
-    const int row = first_row_ + lane_row();
-    most_ = (p_.n - 1 - row) / 8;
-    codes_ += row * p_.row_bytes;
-  }
-  /// A lane's o-th row, from its first on.
-  __device__ __forceinline__ int row_of(int o) const {
-    const int most = static_cast<int>(anew(most_));  // so that no address is kept in a register
-    return (o < most ? o : most) * 8;
+    codes_ += std::int64_t{first_row_} * p_.row_bytes;
+    code_at_ = static_cast<std::uint32_t>(lane_row()) * static_cast<std::uint32_t>(p_.row_bytes);
   }
   /// Half of a stage's rows to registers: chunk t of rows g + 8 o. Columns past the end take the last's codes: X has zeros there.
   __device__ __forceinline__ void fetch(int stage, int half) {
     if (stage >= last_) return;
-    const auto bytes = static_cast<int>(p_.row_bytes);
-    int column = stage * sm80::kCodeBytes + lane_.id % 4 * 16;
-    if (column >= bytes) column = bytes - 16;
-    const std::uint8_t* const from = codes_ + column;
+    const auto bytes = static_cast<std::uint32_t>(p_.row_bytes);
+    const std::uint32_t column = static_cast<std::uint32_t>(stage * sm80::kCodeBytes + lane_.id % 4 * 16);
+    std::uint32_t at = code_at_ + (column < bytes ? column : bytes - 16) + static_cast<std::uint32_t>(half * kRowTiles) * row_step_;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
-      const int o = kRowTiles * half + i;
-      std::uint32_t(&w)[4] = words_[o];
+      std::uint32_t(&w)[4] = words_[kRowTiles * half + i];
       asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                   : "l"(from + std::int64_t{row_of(o)} * bytes));
+                   : "l"(codes_ + at));
+      at += row_step_;
     }
   }
 
@@ -202,20 +196,19 @@ class SixteenBlock : FewPart<kNvfp4> {
     const std::uint32_t scales = scale_at_ + (stage - first_) * kScaleBytes;
     std::uint32_t factor[kRowTiles];  // in both halves; of NVFP4 those of a lane's two groups
     bool outside = false;
-    // A row's scales behind its last are zeros, of whatever format.
-    const bool there = kNvfp4 || stage * 4 + lane_.id % 4 < p_.groups;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
-      const std::uint32_t at = scales + row_of(kRowTiles * half + i) * scale_pitch_;
+      const std::uint32_t at = scales + static_cast<std::uint32_t>(kRowTiles * half + i) * (8 * scale_pitch_);
       if constexpr (kNvfp4) {
         factor[i] = sm80::e4m3_to_f16(exec_.template load_shared<std::uint16_t>(lane_, at) & 0x7f7fu);
       } else {
-        const std::uint32_t e = there ? exec_.template load_shared<std::uint8_t>(lane_, at) : std::uint8_t{127};
+        const std::uint32_t e = exec_.template load_shared<std::uint8_t>(lane_, at);
         outside |= !sm80::in_f16(e);
         factor[i] = e * (0x10001u << 10) - kE8m0Zero;
       }
     }
-    if (!kNvfp4 && __any_sync(0xffffffffu, outside)) return multiply_scaled_sums(stage, half, scales - lane_.id % 4);
+    // A row's scales behind its last are zeros, and so is X.
+    if (!kNvfp4 && __any_sync(0xffffffffu, outside && stage * 4 + lane_.id % 4 < p_.groups)) return multiply_scaled_sums(stage, half, scales - lane_.id % 4);
     std::uint32_t columns[kXTiles];
 #pragma unroll
     for (int n = 0; n < kXTiles; ++n) columns[n] = columns_at(stage, n);
@@ -275,7 +268,7 @@ class SixteenBlock : FewPart<kNvfp4> {
         // 2^11 takes codes decoded at 2^-14 to the others' unit.
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
-          const std::uint32_t at = scales + row_of(2 * tile + v / 2) * scale_pitch_ + t;
+          const std::uint32_t at = scales + static_cast<std::uint32_t>(2 * tile + v / 2) * (8 * scale_pitch_) + t;
           sum[v] = fmaf(sm80::e8m0_exact(exec_.template load_shared<std::uint8_t>(lane_, at), 0), part[v] * 2048.0f, sum[v]);
         }
       }
@@ -305,7 +298,7 @@ class SixteenBlock : FewPart<kNvfp4> {
     for (int unit = exec_.warp() * p_.splits + rank_; unit < units; unit += kFewWarps * p_.splits) {
       const int n = first_row_ + unit / kXTiles * 16 + lane_.id / 4;
       const int m = unit % kXTiles * 8 + lane_.id % 4 * 2;
-      if (m >= p_.m || n >= p_.n) continue;  // nothing of it is wanted
+      if (m >= p_.m || n + 8 < own_row_) continue;  // nothing of it is wanted
       float4 sum[1];
       if (p_.splits > 1) {
         cluster_sums(p_.splits, rank_, sums + unit * 32 + lane_.id, 1, sum);
@@ -319,7 +312,7 @@ class SixteenBlock : FewPart<kNvfp4> {
     if (p_.splits > 1) leave_cluster();
   }
   __device__ __forceinline__ void store(float sum, float w_global, float x_global, int m, int n) const {
-    if (m >= p_.m || n >= p_.n) return;
+    if (m >= p_.m || n < own_row_) return;
     float bias = 0.0f;
     if (p_.bias != nullptr) core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, n), p_.bias_dtype, 1, &bias);
     const std::int64_t x_row = batch_ * p_.m + m;
@@ -337,7 +330,8 @@ class SixteenBlock : FewPart<kNvfp4> {
     }
     return sum;
   }
-  int most_;                               // eights of rows that W has behind a lane's first
+  int own_row_;                            // the first that the block writes
+  std::uint32_t code_at_, row_step_;       // bytes to a lane's first row, and between its rows
   std::uint32_t words_[2 * kRowTiles][4];  // a lane's codes of a stage
   std::uint32_t x_at_[kXTiles], scale_at_;
   float sums_[kRowTiles][kXTiles][4];
