@@ -41,10 +41,16 @@ ErrorText text_of(hipError_t error) noexcept {
   return t;
 }
 
+/// A runtime that has no asynchronous form of a call: it says so, or the call is another library's further behind, which was never
+/// told of the device.
+[[nodiscard]] static bool is_missing(hipError_t error) noexcept {
+  return error == hipErrorNotSupported || error == hipErrorInvalidDevice || error == hipErrorNoDevice || error == hipErrorNotInitialized;
+}
+
 hipError_t clear_on(Stream stream, void* data, std::size_t bytes) noexcept {
   if (&hipMemsetAsync != nullptr) {
     const hipError_t error = hipMemsetAsync(data, 0, bytes, stream);
-    if (error != hipErrorNotSupported) return error;
+    if (!is_missing(error)) return error;
     forget_error();
   }
   // hipMemset is the null stream's: between two waits it is in the order of any.
@@ -57,7 +63,7 @@ hipError_t read_behind(Stream stream, void* to_host, const void* from, std::size
   if (&hipMemcpyAsync != nullptr) {
     const hipError_t error = hipMemcpyAsync(to_host, from, bytes, hipMemcpyDeviceToHost, stream);
     if (error == hipSuccess) return hipStreamSynchronize(stream);
-    if (error != hipErrorNotSupported) return error;
+    if (!is_missing(error)) return error;
     forget_error();
   }
   const hipError_t error = hipStreamSynchronize(stream);

@@ -134,6 +134,7 @@ void modifier(Instruction& i, std::string_view s, std::string_view line) {
   else if (s == "gpr_idx(SRC0)") i.index_roles = 1;
   else if (s == "gpr_idx(DST)") i.index_roles = 8;
   else if (s == "lds" || s == "offen" || s == "idxen") return;  // the handler asks the text
+  else if (s == "nt") return;                                     // how caches are to treat it
   else fail("unknown modifier " + std::string(s), line);
 }
 
@@ -166,7 +167,7 @@ Instruction parse(std::string_view line) {
       for (const std::string_view word : split(piece, ' ')) {
         const bool is_modifier = (std::isalpha(static_cast<unsigned char>(word[0])) && word.find_first_of(":(") != std::string_view::npos &&
                                   word.find('[') == std::string_view::npos && !word.starts_with("sext(") && !word.starts_with("lit(")) ||
-                                 word.starts_with("op_sel") || word == "lds" || word == "offen" || word == "idxen";
+                                 word.starts_with("op_sel") || word == "lds" || word == "offen" || word == "idxen" || word == "nt";
         if (is_modifier) {
           modifier(i, word, line);
         } else {

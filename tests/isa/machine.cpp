@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <random>
 
 namespace isa {
 namespace {
@@ -103,15 +105,15 @@ CodeObject::CodeObject(std::vector<std::uint8_t> elf) {
     }
   }
 
-  char file[] = "/tmp/fp4pa_isa_XXXXXX";
-  const int descriptor = mkstemp(file);
+  std::string file = std::filesystem::temp_directory_path() / "fp4pa_isa_XXXXXX";
+  const int descriptor = mkstemp(file.data());
   if (descriptor < 0 || write(descriptor, elf.data(), elf.size()) != static_cast<ssize_t>(elf.size())) {
     throw std::runtime_error("cannot write a temporary file");
   }
   close(descriptor);
-  const std::vector<std::string> notes = lines_of(std::string("'" FP4PA_READELF "' --notes ") + file);
-  const std::vector<std::string> lines = lines_of(std::string("'" FP4PA_OBJDUMP "' -d --mcpu=gfx950 ") + file);
-  unlink(file);
+  const std::vector<std::string> notes = lines_of(std::string("'" FP4PA_READELF "' --notes '") + file + "'");
+  const std::vector<std::string> lines = lines_of(std::string("'" FP4PA_OBJDUMP "' -d --mcpu=gfx950 '") + file + "'");
+  unlink(file.c_str());
   read_arguments(notes, kernels_);
   // A planted fault: in kernels whose names begin so, instructions that begin so do nothing.
   const char* const omitted = std::getenv("FP4PA_ISA_OMIT");
@@ -163,12 +165,10 @@ void start(Wave& w, const Kernel& k, const Grid& grid, const std::uint32_t (&blo
   w.pc = k.entry;
 }
 
-/// Up to the next barrier, or the end. Returns how many instructions that was.
-/// @param most  instructions, beyond which a wave is taken to be in a loop without end
+/// Up to the next barrier, or the end, or so many instructions. Returns how many that was.
 std::uint64_t advance(Wave& w, const CodeObject& code, std::uint64_t most, Counts& counts) {
   const Instruction* i = &code.at(w.pc);
   for (std::uint64_t count = 1;; ++count) {
-    if (count > most) throw std::runtime_error("a loop without end\n  at " + i->text);
     ++counts.of[static_cast<int>(i->unit)];
     if (i->handler == nullptr) refuse(*i, "an instruction that is not known");
     try {
@@ -184,7 +184,32 @@ std::uint64_t advance(Wave& w, const CodeObject& code, std::uint64_t most, Count
       ++i;  // as they lie in the code object
       w.pc = i->address;
     }
-    if (w.at_barrier) return count;
+    if (w.at_barrier || count == most) return count;
+  }
+}
+
+/// Runs a block's waves by turns of random length, so that whoever counts on another one's pace without a barrier is found; the same
+/// turns in every run.
+/// @param most  instructions, beyond which a wave is taken to be in a loop without end
+void take_turns(std::vector<std::unique_ptr<Wave>>& waves, const CodeObject& code, std::uint64_t most, Counts& counts) {
+  constexpr std::uint64_t kLongestTurn = 512;
+  std::minstd_rand random;
+  std::vector<Wave*> ready;
+  for (std::uint64_t done = 0;;) {
+    ready.clear();
+    bool running = false;
+    for (const auto& w : waves) {
+      running = running || !w->ended;
+      if (!w->ended && !w->at_barrier) ready.push_back(w.get());
+    }
+    if (!running) return;
+    if (ready.empty()) {
+      for (const auto& w : waves) w->at_barrier = false;
+      continue;
+    }
+    Wave& next = *ready[random() % ready.size()];
+    done += advance(next, code, 1 + random() % kLongestTurn, counts);
+    if (done > most) throw std::runtime_error("a loop without end\n  at " + code.at(next.pc).text);
   }
 }
 
@@ -209,19 +234,7 @@ Counts run(const CodeObject& code, const std::string& name, const Grid& grid, co
           w->block = &block;
           start(*w, k, grid, id, arguments, n);
         }
-        std::uint64_t left = kMostInstructions;
-        for (bool running = true; running;) {
-          running = false;
-          // Those that come last to one barrier come first to the next.
-          for (int n = 0; n < waves; ++n) {
-            if (!wave[static_cast<std::size_t>(n)]->ended) left -= advance(*wave[static_cast<std::size_t>(n)], code, left, counts);
-          }
-          for (auto& w : wave) {
-            w->at_barrier = false;
-            running = running || !w->ended;
-          }
-          std::reverse(wave.begin(), wave.end());
-        }
+        take_turns(wave, code, kMostInstructions, counts);
       }
     }
   }

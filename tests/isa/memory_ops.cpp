@@ -141,14 +141,13 @@ void load_to_lds(Wave& w, const Lanes64& from) {
     if (!w.active(l)) continue;
     Copy copy{(w.scalar[kM0] & 0x3fffcu) + 16u * static_cast<u32>(l), {}};
     w.block->memory->check(from[l], 16, false);
+    if (copy.at + 16 > w.block->lds.size()) throw std::runtime_error("a load to LDS ends behind the block's LDS");
     std::memcpy(copy.bytes.data(), reinterpret_cast<const void*>(from[l]), 16);
+    std::memset(w.block->lds.data() + copy.at, 0xba, 16);  // it may come at once: who still reads what was there is too late
     copies->push_back(copy);
   }
   w.vector_memory.push_back([&w, copies] {
-    for (const Copy& c : *copies) {
-      if (c.at + 16 > w.block->lds.size()) throw std::runtime_error("a load to LDS ends behind the block's LDS");
-      std::memcpy(w.block->lds.data() + c.at, c.bytes.data(), 16);
-    }
+    for (const Copy& c : *copies) std::memcpy(w.block->lds.data() + c.at, c.bytes.data(), 16);
   });
 }
 void global_load_lds(Wave& w, const Instruction& i) {
