@@ -104,8 +104,10 @@ void run_bench(const BenchOptions& options, const std::function<BenchPlan(const 
   BenchReport report(*device, options, suite);
   std::optional<Failure> first_failure;
   {
-    Progress progress(static_cast<int>(threads.size() + todo.steps.size()), options.progress);
+    const std::size_t bandwidths = options.no_bandwidth ? 0 : threads.size();
+    Progress progress(static_cast<int>(bandwidths + todo.steps.size()), options.progress);
     for (const int t : threads) {
+      if (options.no_bandwidth) break;
       progress.step("read bandwidth, threads " + std::to_string(t));
       (void)report.bandwidth(t);
     }
@@ -135,6 +137,7 @@ void add_bench_options(CLI::App& command, BenchOptions& o) {
   command.add_option("--repeats", o.repeats, "Timed runs of each configuration")->check(integer_from(1))->capture_default_str();
   command.add_option("--warmup", o.warmup, "Runs before them")->check(integer_from(0))->capture_default_str();
   command.add_flag("--warm-caches", o.warm_caches, "Do not displace the caches between runs");
+  command.add_flag("--no-bandwidth", o.no_bandwidth, "Do not measure the read bandwidth, which reads many GiB: results are no share of it");
   add_output_options(command, o.output);
   command.add_flag("--progress", o.progress, "Report progress on stderr even when it is no terminal");
 }

@@ -45,7 +45,7 @@ struct BenchOptions {
   std::string backend, threads = "1";
   BenchOutput output;
   int repeats = 15, warmup = 2;
-  bool warm_caches = false, progress = false;
+  bool warm_caches = false, no_bandwidth = false, progress = false;
   /// Of the library's calls; null for its default.
   [[nodiscard]] const char* backend_name() const { return backend.empty() ? nullptr : backend.c_str(); }
 };
@@ -84,7 +84,7 @@ class BenchReport {
   [[nodiscard]] const std::vector<BenchResult>& results() const noexcept { return results_; }
   [[nodiscard]] const std::vector<BenchSkip>& skipped() const noexcept { return skipped_; }
   [[nodiscard]] double gbs(const BenchResult& r) const { return r.bytes / r.time.median * 1e-9; }
-  /// Of the measured read bandwidth with the result's threads.
+  /// Of the measured read bandwidth with the result's threads; NaN where none was measured.
   [[nodiscard]] double share(const BenchResult& r) const;
   /// Writes the files asked for. May be called again when there are more results.
   void write_files() const;

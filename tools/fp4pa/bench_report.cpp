@@ -1,8 +1,10 @@
 // The tables, JSON and CSV of benchmarks' results.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <thread>
 
 #include "fp4pa/backends.hpp"
@@ -82,7 +84,11 @@ const Bandwidth& BenchReport::bandwidth(int threads) {
   return bandwidth_.emplace(threads, device_.read_bandwidth(threads, std::max(5, options_.repeats))).first->second;
 }
 
-double BenchReport::share(const BenchResult& r) const { return gbs(r) / bandwidth_.at(threads_of(r)).best_gbs; }
+double BenchReport::share(const BenchResult& r) const {
+  const auto found = bandwidth_.find(threads_of(r));
+  const double best = found == bandwidth_.end() ? 0.0 : found->second.best_gbs;
+  return best > 0.0 ? gbs(r) / best : std::numeric_limits<double>::quiet_NaN();
+}
 
 Json BenchReport::document() const {
   Json out;
@@ -109,7 +115,7 @@ Json BenchReport::document() const {
                  {"repeats", r.time.repeats}};
     one["bytes"] = r.bytes;
     one["gbs"] = gbs(r);
-    one["bandwidth_share"] = share(r);
+    one["bandwidth_share"] = std::isnan(share(r)) ? Json() : Json(share(r));
     one.update(figures_of(results_, r));
     out["results"].push_back(std::move(one));
   }
@@ -235,7 +241,7 @@ void BenchReport::print_tables() const {
       for (const double t : {r.time.median, r.time.min, r.time.p10, r.time.p90})
         row.push_back(fmt::format("{:.4f}", 1e3 * t));
       row.push_back(fmt::format("{:.2f}", gbs(r)));
-      row.push_back(fmt::format("{:.1f} %", 100.0 * share(r)));
+      row.push_back(std::isnan(share(r)) ? "-" : fmt::format("{:.1f} %", 100.0 * share(r)));
       for (const std::string& key : figure_keys) row.push_back(cell(figures[i], key));
       table.add(std::move(row));
     }
