@@ -23,13 +23,14 @@ inline constexpr int kNativeTileKeys = 128;
 
 namespace instance {
 
-/// Every wave on keys of its own, 16 query rows a tile.
+/// Every wave on keys of its own, 16 query rows a tile. `terms` are the operands that a query may be the sum of: all queries are
+/// three at most, and bf16 as it comes is two.
 constexpr SimtConfig native(KvKind k, KvKind v, int head_dim, int waves) {
-  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kKeys, waves, 1, kNativeTileKeys, {2, 2}, false};
+  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kKeys, waves, 1, kNativeTileKeys, {2, 2}, false, 0, false, 3};
 }
 /// Waves with 16 query rows each share the keys.
-constexpr SimtConfig native_prefill(KvKind k, KvKind v, int head_dim, int waves = 4) {
-  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kRows, waves, 1, kNativeTileKeys, {2, 2}, false};
+constexpr SimtConfig native_prefill(KvKind k, KvKind v, int head_dim, int waves = 4, int terms = 3) {
+  return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kRows, waves, 1, kNativeTileKeys, {2, 2}, false, 0, false, terms};
 }
 constexpr SimtConfig decode(KvKind k, KvKind v, int head_dim, int waves, int tile_keys, int stages) {
   return {{k, k}, {v, v}, 1, head_dim, true, 1, WarpsDivide::kKeys, waves, 1, tile_keys, {stages, stages}, false};
@@ -53,7 +54,8 @@ constexpr SimtConfig any(int waves, int stages = 2) {
 }  // namespace instance
 
 /// Native instances come first: where a call leaves the path open they are chosen, and the rest is gfx942's list. MXFP8 with 256
-/// dims has one that serves decode too: two tiles of 128 keys take 132 KiB of LDS, which leaves waves none of their own.
+/// dims has one that serves decode too: two tiles of 128 keys take 132 KiB of LDS, which leaves waves none of their own, and no
+/// query of three terms any room.
 ///
 /// The last stands in for all others in 64 KiB of LDS: one wave with one tile, which it waits for. Two tiles of 32 keys in 16 bits
 /// with more than 128 dims leave no room for the query. It is chosen where nothing else fits (select_fitting).
@@ -74,7 +76,7 @@ inline constexpr SimtConfig kInstances[] = {
     instance::native_prefill(KvKind::kPerToken, KvKind::kPerToken, 128),
     instance::native(KvKind::kMxfp8, KvKind::kMxfp8, 64, 4),
     instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 64),
-    instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 256, 2),
+    instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 256, 2, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4, 32, 2),
@@ -100,6 +102,11 @@ inline constexpr int kAtomQueries = 16;
   return core::kv_kind(tensor.format, core::token_group_shift(tensor.format, tensor.scale_axis) != 0);
 }
 
+/// Operands of E4M3 that a query of this configuration is the sum of (gfx950/query.hpp).
+[[nodiscard]] inline int native_query_terms(const AttentionConfig& c) {
+  return c.q_dtype == DType::kBF16 && c.cache.rotation == Rotation::kNone ? 2 : 3;
+}
+
 /// Whether an instance computes this configuration at all.
 [[nodiscard]] inline bool serves(const SimtConfig& i, const AttentionConfig& c) {
   const auto fits = [](KvKind mine, const KvTensorDesc& tensor) {
@@ -110,6 +117,7 @@ inline constexpr int kAtomQueries = 16;
   if (!fits(i.k[0], c.cache.k) || !fits(i.v[0], c.cache.v)) return false;
   // The matrix core applies one scale to 32 tokens: none of its blocks may lie in two rows of scales.
   if (is_native(i) && i.v[0] == KvKind::kMxfp4Tokens && c.cache.page_size % 32 != 0) return false;
+  if (is_native(i) && i.terms < native_query_terms(c)) return false;
   if (!c.two_tier) return i.segments == 1 || i.k[0] == KvKind::kAny;
   return i.segments == 2 && fits(i.k[1], c.recent.k) && fits(i.v[1], c.recent.v);
 }
@@ -146,14 +154,14 @@ inline constexpr int kAtomQueries = 16;
   return recent > old_tier ? recent : old_tier;
 }
 
-/// Room for a row of queries, in terms of 16 bits an element. Native keys take two operands of 8 bits an element, and beside them
+/// Room for a row of queries, in terms of 16 bits an element. Native keys take operands of 8 bits an element, and beside them
 /// their scales, one for each 32 dims of whole 128s.
 struct QueryRoom {
   int terms, elements;
 };
 [[nodiscard]] constexpr QueryRoom query_room(const SimtConfig& i, int head_dim) {
   if (!is_native(i) || i.segments > 1) return {2, head_dim};
-  return {1, head_dim + core::round_up_to(head_dim / 32, 4)};
+  return {1, i.terms * (head_dim + core::round_up_to(head_dim / 32, 4)) / 2};
 }
 
 /// Shared memory of a block of `waves` waves.

@@ -38,7 +38,8 @@ struct NativeKeyProduct {
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kScaleBlocks = kConfig.head_dim / 32;
 
-  template <KvKind kKind, class Stream, class Scores>
+  /// @tparam kTerms  of the query
+  template <KvKind kKind, int kTerms, class Stream, class Scores>
   FP4PA_FN static void multiply(E& exec, const Stream& stream, PerLane<typename Query::Registers>& query, Scores& scores) {
     FP4PA_UNROLL
     for (int tile = 0; tile < kConfig.tile_keys / 16; ++tile) {
@@ -47,13 +48,13 @@ struct NativeKeyProduct {
         for (int i = 0; i < kRowTiles * 4; ++i) scores[lane][tile][i / 4][i % 4] = 0.0f;
       });
       FP4PA_UNROLL
-      for (int group = 0; group < Query::kGroups; ++group) multiply_keys<kKind>(exec, stream, tile, group, query, scores);
+      for (int group = 0; group < Query::kGroups; ++group) multiply_keys<kKind, kTerms>(exec, stream, tile, group, query, scores);
     }
   }
 
  private:
   /// 16 keys, 128 dims.
-  template <KvKind kKind, class Stream, class Scores>
+  template <KvKind kKind, int kTerms, class Stream, class Scores>
   FP4PA_FN static void multiply_keys(E& exec, const Stream& stream, int tile, int group,
                                      PerLane<typename Query::Registers>& query, Scores& scores) {
     const core::TileLayout layout = stream.layout();
@@ -82,7 +83,7 @@ struct NativeKeyProduct {
                                                                       (kKind == KvKind::kPerToken ? 0 : block));
     });
     FP4PA_UNROLL
-    for (int term = 0; term < Query::kTerms; ++term) {
+    for (int term = 0; term < kTerms; ++term) {
       FP4PA_UNROLL
       for (int nt = 0; nt < kRowTiles; ++nt) {
         PerLane<std::uint32_t[8]> b;

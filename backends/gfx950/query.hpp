@@ -1,7 +1,9 @@
 // Queries of the native path: E4M3 with an E8M0 scale for every 32 dims, as the block-scaled instruction takes B.
 //
-// A query is the sum of kQueryTerms such operands: what the first term's rounding left is the second, in a unit of 2^-4 of the
-// first's. One term is good to 4 bits, two to 8; the second costs as many matrix instructions as the first.
+// A query is the sum of up to kTerms such operands: what one term's rounding left is the next, in a unit of 2^-4 of the one
+// before. E4M3 has four significant bits, and the sign of the rest is a fifth: two terms are a bf16 exactly, three an f16 (of
+// elements within 2^-14 and 2^-18 of their block's largest). Each costs as many matrix instructions as the first, so that a
+// product takes the third only where queries need it (query_terms).
 //
 //   codes   [term][row tile][64 dims][lane][16 bytes]   lane 16 g + n has dims 16 g .. 16 g + 15 of query n: the lower or the
 //                                                       upper half of its operand, whose k = 16 g + j%16 + 64 (j/16)
@@ -27,7 +29,12 @@ template <core::SimtConfig kConfig, class E>
   return lane;
 }
 
-/// @tparam Shim  kConfig, Exec, kQueryTerms
+/// Operands that a query is the sum of.
+[[nodiscard]] FP4PA_FN int native_query_terms(DType query, Rotation rotation) {
+  return query == DType::kBF16 && rotation == Rotation::kNone ? 2 : 3;
+}
+
+/// @tparam Shim  kConfig, whose terms are the most that there is room for, and Exec
 template <class Shim>
 struct NativeQuery {
   static constexpr core::SimtConfig kConfig = Shim::kConfig;
@@ -38,7 +45,7 @@ struct NativeQuery {
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kHalves = kConfig.head_dim / 64;         // of 64 dims
   static constexpr int kGroups = (kConfig.head_dim + 127) / 128;  // of an instruction's depth
-  static constexpr int kTerms = Shim::kQueryTerms;
+  static constexpr int kTerms = kConfig.terms;
   static constexpr int kTermLog2 = -4;
   static constexpr int kBytes = kTerms * kRowTiles * (kHalves * 16 + kGroups) * 64;
 
@@ -99,10 +106,12 @@ struct NativeQuery {
     });
   }
 
+  /// @tparam kUsed  the terms to load, from the first on
+  template <int kUsed = kTerms>
   FP4PA_FN static void load(E& exec, std::uint32_t query, PerLane<Registers>& registers) {
     exec.each_lane([&](Lane lane) {
       FP4PA_UNROLL
-      for (int i = 0; i < kTerms * kRowTiles; ++i) {
+      for (int i = 0; i < kUsed * kRowTiles; ++i) {
         const int term = i / kRowTiles;
         const int tile = i % kRowTiles;
         FP4PA_UNROLL

@@ -33,10 +33,6 @@ struct Shim : gfx942::DecodeShim<Shim<kShape, Executor, kReads>, kShape, Executo
   static constexpr ValueReads kValueReads = kReads;
   // With the columns of single dims no other format would leave an output in the same order.
   static_assert(kReads == ValueReads::kColumns16 || kConfig.segments == 1);
-  /// One term of a query leaves a score an error that the contract of the native path does not cover; of a probability it does.
-  /// Waves that divide the keys are bound by memory: there a second one costs nothing.
-  static constexpr int kQueryTerms = 2;
-  static constexpr int kProbabilityTerms = core::divides_rows(kConfig) ? 1 : 2;
 
   using NativeAtom = MfmaScaleF32_16x16x128_F8f6f4<core::E2M1, core::E4M3>;
   using HalfAtom = MfmaF32_16x16x32<core::F16>;
@@ -65,6 +61,11 @@ struct Shim : gfx942::DecodeShim<Shim<kShape, Executor, kReads>, kShape, Executo
   FP4PA_FN static core::QueryForm query_form(KvKind kind) {
     return is_native(kind) ? core::QueryForm{core::QueryForm::kAsIs, 1.0f, false} : Base::query_form(kind);
   }
+  FP4PA_FN static int query_terms(const core::AttentionParams& p, KvKind kind) {
+    if (!is_native(kind)) return core::query_terms(p.q.dtype, p.rotation, Base::query_form(kind).bf16);
+    const int needed = native_query_terms(p.q.dtype, p.rotation);
+    return needed < kConfig.terms ? needed : kConfig.terms;
+  }
   FP4PA_FN static void store_query_row(Exec& exec, KvKind kind, std::uint32_t scratch, std::uint32_t query, int row,
                                        int head_dim, float multiplier, int terms) {
     if constexpr (kNativeKeys) {
@@ -86,8 +87,9 @@ struct Shim : gfx942::DecodeShim<Shim<kShape, Executor, kReads>, kShape, Executo
   FP4PA_FN static void query_key(Exec& exec, const Stream& stream, std::uint32_t query, PerLane<QueryRegisters>& registers,
                                  int terms, Scores& scores) {
     if constexpr (is_native(kKind)) {
-      if constexpr (kConfig.segments > 1) NativeQuery<Shim>::load(exec, query, registers);
-      NativeKeyProduct<Shim>::template multiply<kKind>(exec, stream, registers, scores);
+      // Two loops, and no branch in one: loads of later keys pass the products of earlier ones.
+      if (kConfig.terms > 2 && terms > 2) return native_query_key<kKind, kConfig.terms>(exec, stream, query, registers, scores);
+      native_query_key<kKind, 2>(exec, stream, query, registers, scores);
     } else {
       Base::template query_key<kKind>(exec, stream, query, registers, terms, scores);
     }
@@ -111,6 +113,13 @@ struct Shim : gfx942::DecodeShim<Shim<kShape, Executor, kReads>, kShape, Executo
  private:
   /// Whether keys of this kind are multiplied by the block-scaled instruction.
   FP4PA_FN static constexpr bool is_native(KvKind kind) { return kNativeKeys && native_key(kind); }
+
+  template <KvKind kKind, int kTerms, class Stream, class Scores>
+  FP4PA_FN static void native_query_key(Exec& exec, const Stream& stream, std::uint32_t query,
+                                        PerLane<QueryRegisters>& registers, Scores& scores) {
+    if constexpr (kConfig.segments > 1) NativeQuery<Shim>::template load<kTerms>(exec, query, registers);
+    NativeKeyProduct<Shim>::template multiply<kKind, kTerms>(exec, stream, registers, scores);
+  }
 
   // The wide order is the one that the atoms' maps ask for.
   static consteval bool wide_order_is_right() {

@@ -1,9 +1,12 @@
 // O += P V by block-scaled products: values with scales along tokens enter the matrix core with those scales.
 //
 // Dims of V are the rows of A (E2M1), queries the columns of B, tokens the depth. P is E4M3 and lies where the first product
-// left it (staging.hpp, wide order): four scores of a lane are a register of B. It is raised by 2^8, which B's scale takes away
-// again, so that what is 2^-17 of a row's largest probability is the least that counts. kProbabilityTerms of 2 adds what the
-// rounding left as a second operand, with a scale of 2^-4 beside the first's.
+// left it (staging.hpp, wide order): four scores of a lane are a register of B.
+//
+// P's scale is that of its query and 32 tokens: the largest of them falls into [128, 256), so that a tile whose probabilities
+// are all small beside another tile's is as exact as any. A lane's 32 tokens are half of two blocks: of tokens 32 (g / 2) and of
+// 64 beyond, the other halves being in lane ^ 16. What one E4M3 leaves of P, at most 2^-4 of it, is a second operand, 2^5 times
+// larger and with a scale of its own: two terms make P good to 2^-9, down to 2^-13 of its block's largest.
 //
 // Lane (r = lane % 16, g = lane / 16) of A must hold row r's dim of tokens 32 g .. 32 g + 31, but V lies token by token. Two ways
 // across (ValueReads):
@@ -22,6 +25,7 @@
 #include "backends/gfx950/convert.hpp"
 #include "backends/gfx950/query.hpp"
 #include "backends/gfx942/staging.hpp"
+#include "core/simt/peers.hpp"
 
 namespace fp4pa::gfx950 {
 
@@ -38,14 +42,14 @@ struct NativeValueProduct {
   using PerLane = typename E::template PerLane<T>;
   using Atom = MfmaScaleF32_16x16x128_F8f6f4<core::E2M1, core::E4M3>;
   static constexpr int kRowTiles = kConfig.row_tiles;
-  static constexpr int kTerms = Shim::kProbabilityTerms;
+  static constexpr int kTerms = 2;
   static constexpr int kBlockDims = 64;
   static constexpr int kBlocks = kConfig.head_dim / kBlockDims;
   static constexpr int kTiles = 4;  // of 16 dims, in a block
-  static constexpr float kRaise = 256.0f;
-  static constexpr float kTermRaise = 16.0f;
-  static constexpr std::uint32_t kScale[2] = {127 - 8, 127 - 8 - 4};
-  static_assert(kConfig.tile_keys == 128 && kTerms <= 2);
+  static constexpr int kRaisedLog2 = 7;      // binade of a block's largest
+  static constexpr int kSecondTermLog2 = 5;  // half an ulp in [128, 256) is 8: 256 at most, which E4M3 holds
+  static constexpr std::uint32_t kLeastExponent = 27;  // of a block's largest: 2^-100, below which its scale would leave the range
+  static_assert(kConfig.tile_keys == 128);
 
   /// A lane's 32 tokens of four dims.
   using Block = std::uint32_t[kTiles][4];
@@ -55,27 +59,9 @@ struct NativeValueProduct {
                                 typename Backend::Output& output) {
     backend.set_unit(output, stream.v_global(), 0);
     backend.adopt_order(output, Shim::dim_order(KvKind::kMxfp4Tokens));
-    PerLane<std::uint32_t[kTerms][kRowTiles][8]> weight;
-    exec.each_lane([&](Lane lane) {
-      FP4PA_UNROLL
-      for (int i = 0; i < kRowTiles * 8; ++i) {
-        const int nt = i / 8;
-        const int tile = i % 8;
-        float x[4];
-        FP4PA_UNROLL
-        for (int v = 0; v < 4; ++v) x[v] = p[lane][tile][nt][v] * kRaise;
-        FP4PA_UNROLL
-        for (int term = 0; term < kTerms; ++term) {
-          const std::uint32_t codes = pack_e4m3(x[0], x[1], x[2], x[3]);
-          weight[lane][term][nt][tile] = codes;
-          if (term + 1 == kTerms) break;
-          float rounded[4];
-          unpack_e4m3(codes, rounded);
-          FP4PA_UNROLL
-          for (int v = 0; v < 4; ++v) x[v] = (x[v] - rounded[v]) * kTermRaise;
-        }
-      }
-    });
+    PerLane<Probabilities[kRowTiles]> weight;
+    FP4PA_UNROLL
+    for (int nt = 0; nt < kRowTiles; ++nt) round_probabilities(exec, nt, p, weight);
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
       PerLane<Block> values;
@@ -95,8 +81,8 @@ struct NativeValueProduct {
           exec.template multiply_scaled<Atom, core::ScaleSelect{}, core::ScaleSelect{}>(
               [&](Lane lane) -> auto& { return output.value[lane][kTiles * block + m][nt]; },
               [&](Lane lane) -> auto& { return values[lane][m]; },
-              [&](Lane lane) -> auto& { return weight[lane][term][nt]; }, [&](Lane lane) { return scale[lane][m]; },
-              [&](Lane) { return kScale[term]; });
+              [&](Lane lane) -> auto& { return weight[lane][nt].code[term]; }, [&](Lane lane) { return scale[lane][m]; },
+              [&](Lane lane) { return weight[lane][nt].scale[term]; });
         }
       }
     }
@@ -109,6 +95,67 @@ struct NativeValueProduct {
   }
 
  private:
+  /// B of one row tile, and the E8M0 scale that the lane supplies of it.
+  struct Probabilities {
+    std::uint32_t code[kTerms][8];
+    std::uint32_t scale[kTerms];
+  };
+
+  template <class Scores>
+  FP4PA_FN static void round_probabilities(E& exec, int nt, const Scores& p, PerLane<Probabilities[kRowTiles]>& weight) {
+    const PerLane<std::uint32_t[2]> exponent = largest_exponents(exec, nt, p);
+    exec.each_lane([&](Lane lane) {
+      Probabilities& b = weight[lane][nt];
+      FP4PA_UNROLL
+      for (int tile = 0; tile < 8; ++tile) {
+        const float raise = core::exp2_exact(kRaisedLog2 + 127 - static_cast<int>(exponent[lane][tile / 4]));
+        float x[4];
+        FP4PA_UNROLL
+        for (int v = 0; v < 4; ++v) x[v] = p[lane][tile][nt][v] * raise;
+        b.code[0][tile] = pack_e4m3(x[0], x[1], x[2], x[3]);
+        float rounded[4];
+        unpack_e4m3(b.code[0][tile], rounded);
+        FP4PA_UNROLL
+        for (int v = 0; v < 4; ++v) x[v] = (x[v] - rounded[v]) * core::exp2_exact(kSecondTermLog2);
+        b.code[1][tile] = pack_e4m3(x[0], x[1], x[2], x[3]);
+      }
+    });
+    // Lane n + 16 b supplies block b's: 0 and 1 are the lower halves of g = 0 and 2, 2 and 3 the upper ones. Lanes 0 and 3 have
+    // theirs, 1 and 2 each other's neighbour's across 32 lanes.
+    PerLane<std::uint32_t> given;
+    exec.each_lane([&](Lane lane) { given[lane] = lane.id < 32 ? exponent[lane][1] : exponent[lane][0]; });
+    const PerLane<std::uint32_t> taken = exec.shuffle_xor(given, 32);
+    exec.each_lane([&](Lane lane) {
+      const int g = lane.id / 16;
+      // No index that is not a constant: it would put the array into memory.
+      const std::uint32_t own = g == 0 ? exponent[lane][0] : exponent[lane][1];
+      const std::uint32_t scale = (g == 0 || g == 3 ? own : taken[lane]) - kRaisedLog2;
+      weight[lane][nt].scale[0] = scale;
+      weight[lane][nt].scale[1] = scale - kSecondTermLog2;
+    });
+  }
+
+  /// Exponent fields of the largest probability in the two blocks of 32 tokens that the lane has a half of. Probabilities are
+  /// not negative: only a NaN, which becomes one whatever it is raised by, may have a sign to mask.
+  template <class Scores>
+  FP4PA_FN static PerLane<std::uint32_t[2]> largest_exponents(E& exec, int nt, const Scores& p) {
+    PerLane<std::uint32_t[2]> exponent;
+    FP4PA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      PerLane<std::uint32_t> largest;
+      exec.each_lane([&](Lane lane) {
+        largest[lane] = 0;
+        FP4PA_UNROLL
+        for (int i = 0; i < 16; ++i) {
+          largest[lane] = core::Larger()(largest[lane], core::float_bits(p[lane][4 * half + i / 4][nt][i % 4]));
+        }
+      });
+      core::combine_peers<16>(exec, largest, core::Larger());
+      exec.each_lane([&](Lane lane) { exponent[lane][half] = core::Larger()(largest[lane] >> 23 & 0xff, kLeastExponent); });
+    }
+    return exponent;
+  }
+
   template <class Stream>
   FP4PA_FN static std::uint32_t code_address(const Stream& stream, int token, int byte) {
     return gfx942::byte_offset(true, stream.tile_offset() + stream.layout().v_codes, token, stream.layout().v_chunks, byte);

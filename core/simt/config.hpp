@@ -38,7 +38,7 @@ struct SimtConfig {
   int producers = 0;   // warps beside those, which stage and decode tiles and multiply nothing
   bool plain = false;  // compiled without what few calls ask for: softcap, ALiBi, tree masks, pages that are no power of two.
                        // Instructions that never run still part those that do, and the cache of instructions is small
-  int terms = 1;       // of a plain instance's queries: 2 for f32 and rotated ones, see query.hpp
+  int terms = 1;       // of a plain instance's queries: 2 for f32 and rotated ones, see query.hpp. Of gfx950's native ones the most
   bool query_is_a = false;  // sm_80: warps that divide the keys have queries in A, 16 rows a tile, and not keys, with 8 rows a tile
   SideBySide side_by_side = SideBySide::kNothing;  // of a plain instance's queries
 };

@@ -61,6 +61,11 @@ inline Case at_instance(Case c, const fp4pa::core::SimtConfig& i, int tile_rows)
     q = tile_rows <= 8 ? 1 : std::max(q, tile_rows / c.group_heads);
     if (q > 64) c.tree = false;  // a tree mask has a word for each of at most 64 tokens
   }
+  // One of gfx950's native instances has no room for what other queries are rounded to.
+  if (!i.plain && i.terms == 2) {
+    c.q_dtype = fp4pa::DType::kBF16;
+    c.rotation = fp4pa::Rotation::kNone;
+  }
   // A plain instance serves nothing else.
   if (i.plain) {
     if (i.terms == 1) {
