@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "fp4pa/status.hpp"
@@ -25,11 +26,16 @@ struct DeviceProperties {
   int shared_bytes;        // that a block may ask for
 };
 
-/// Whether CUDA can run here; *detail names the current device, or says why not. Asks the driver once a device.
+/// Whether CUDA can run here, this build's kernels included; *detail names the current device, or says why not. Asks the driver once
+/// a device, and in doing so makes the device's context.
 [[nodiscard]] bool device_available(const char** detail) noexcept;
 
 /// @errors kDeviceError
 [[nodiscard]] Status current_device(DeviceProperties* out) noexcept;
+
+/// Copies to the host behind what the stream was given before, and has done so at return.
+/// @errors kDeviceError, kInvalidArgument in a capture
+[[nodiscard]] Status read_back(void* to_host, const void* from, std::size_t bytes, void* stream) noexcept;
 
 /// kOk, or kDeviceError with what was being done and the runtime's text.
 [[nodiscard]] Status check(cudaError_t error, const char* doing) noexcept;

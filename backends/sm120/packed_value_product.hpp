@@ -17,6 +17,11 @@
 // each multiplies what is left of P by then. 6.5 because E2M1 ends at 6 but what is as large as 7 is off by no more than what
 // lies between 4 and 6, and because UE4M3 rounds it by a sixteenth. UE4M3 has 18 binades and four terms use 8 of them: first P
 // is brought to [2^10, 2^11), by the largest of its query's 32 tokens, and the f32 sums of these tokens are brought back.
+//
+// Four terms leave 2^-12.8 of a group's largest, which is all of a token 13 binades below it. That is nothing beside the largest's
+// own value, but models have keys with most of the weight and next to no value: what the rest of their group adds is then lost, where
+// O is what all other keys add. So where a group has no more than kFew tokens that the first two terms can tell from nothing, what
+// four terms left is brought up and rounded to four terms more. A warp decides it for all of its queries.
 #pragma once
 
 #include <bit>
@@ -60,6 +65,17 @@ FP4PA_FN std::uint32_t round_term(std::uint32_t (&x)[4], std::uint32_t& largest,
   return term;
 }
 
+/// Both halves without their signs.
+FP4PA_FN constexpr std::uint32_t absolute(std::uint32_t x) { return x & 0x7fff7fffu; }
+
+FP4PA_FN std::uint32_t count_bits(std::uint32_t x) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<std::uint32_t>(__popc(x));
+#else
+  return static_cast<std::uint32_t>(std::popcount(x));
+#endif
+}
+
 template <class Shim>
 struct PackedValueProduct {
   static constexpr core::SimtConfig kConfig = Shim::kConfig;
@@ -83,19 +99,32 @@ struct PackedValueProduct {
   }
 
  private:
-  /// B of one row tile. The unit is that of queries 2t and 2t + 1, whose sums a lane has.
+  /// Whether what the terms leave may be rounded again. Fewer terms are an experiment (tests/emulator).
+  static constexpr bool kMayRoundAgain = kTerms == 4;
+  /// It is brought up by a power of two that keeps the first scale within UE4M3: a term leaves at most its scale, so that four leave
+  /// 2^0.6 or so.
+  static constexpr int kAgainLog2 = 10;
+  /// Most tokens of a group beside which the others would be lost.
+  static constexpr std::uint32_t kFew = 3;
+
+  /// What terms are to express of one row tile: [byte p of the codes], lower halves of the first 16 tokens, upper of the second. The
+  /// unit is that of queries 2t and 2t + 1, whose sums a lane has.
+  struct Rest {
+    std::uint32_t x[4];
+    float unit[2];
+  };
+  /// B of one row tile.
   struct Probabilities {
     std::uint32_t code[2 * kPairs];
     std::uint32_t scale[kPairs];
-    float unit[2];
   };
 
   template <class Stream, class Scores, class Values>
   FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, Values& output) {
     const core::TileLayout layout = stream.layout();
-    PerLane<Probabilities[kRowTiles]> probability;
+    PerLane<Rest[kRowTiles]> rest;
     FP4PA_UNROLL
-    for (int nt = 0; nt < kRowTiles; ++nt) round_probabilities(exec, strip, nt, p, probability);
+    for (int nt = 0; nt < kRowTiles; ++nt) take_probabilities(exec, strip, nt, p, rest);
 
     PerLane<std::uint32_t> row;
     PerLane<std::uint32_t[kBlocks]> scales;  // of dim 4g + t of a block, so that the thread-id is the dim tile
@@ -110,6 +139,39 @@ struct PackedValueProduct {
       }
     });
 
+    FP4PA_NO_UNROLL
+    for (bool first = true;; first = false) {
+      PerLane<Probabilities[kRowTiles]> probability;
+      PerLane<bool> few;
+      exec.each_lane([&](Lane lane) { few[lane] = false; });
+      FP4PA_UNROLL
+      for (int nt = 0; nt < kRowTiles; ++nt) round_terms(exec, nt, rest, probability, few);
+      multiply_terms(exec, row, scales, probability, rest, output);
+      if (!kMayRoundAgain || !first || !exec.any([&](Lane lane) { return few[lane]; })) break;
+      bring_up(exec, rest);
+    }
+  }
+
+  FP4PA_FN static void bring_up(E& exec, PerLane<Rest[kRowTiles]>& rest) {
+    constexpr std::uint32_t kUp = (15u + kAgainLog2) * 0x04000400u;
+    constexpr float kDown = 1.0f / (1 << kAgainLog2);
+    exec.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int nt = 0; nt < kRowTiles; ++nt) {
+        Rest& r = rest[lane][nt];
+        FP4PA_UNROLL
+        for (int c = 0; c < 4; ++c) r.x[c] = sm80::multiply_f16(r.x[c], kUp);
+        FP4PA_UNROLL
+        for (int i = 0; i < 2; ++i) r.unit[i] *= kDown;
+      }
+    });
+  }
+
+  /// O += V times the terms, of all dims.
+  template <class Values>
+  FP4PA_FN static void multiply_terms(E& exec, const PerLane<std::uint32_t>& row, const PerLane<std::uint32_t[kBlocks]>& scales,
+                                      const PerLane<Probabilities[kRowTiles]>& probability, const PerLane<Rest[kRowTiles]>& rest,
+                                      Values& output) {
     for_constants<kBlocks>([&](auto block) {
       PerLane<std::uint32_t[4]> words;
       exec.template load_matrix<true>([&](Lane lane) { return sm80::chunk_offset(row[lane], block.value); },
@@ -145,7 +207,7 @@ struct PackedValueProduct {
             FP4PA_UNROLL
             for (int v = 0; v < 4; ++v) {
               float& out = output[lane][2 * block.value + m.value][nt][v];
-              out = core::math::fma(sum[lane][v], probability[lane][nt].unit[v % 2], out);
+              out = core::math::fma(sum[lane][v], rest[lane][nt].unit[v % 2], out);
             }
           });
         }
@@ -153,10 +215,9 @@ struct PackedValueProduct {
     });
   }
 
-  /// 32 tokens' probabilities of one row tile: brought to a common range, moved to B's lanes as f16, rounded term by term.
+  /// 32 tokens' probabilities of one row tile: brought to a common range, moved to B's lanes as f16.
   template <class Scores>
-  FP4PA_FN static void round_probabilities(E& exec, int strip, int nt, const Scores& p,
-                                           PerLane<Probabilities[kRowTiles]>& probability) {
+  FP4PA_FN static void take_probabilities(E& exec, int strip, int nt, const Scores& p, PerLane<Rest[kRowTiles]>& rest) {
     constexpr std::uint32_t kOne = 0x00010001u;
     PerLane<std::uint32_t[4]> weight;  // [octet]: of queries 2t, 2t+1 and token g
     PerLane<std::uint32_t> largest;
@@ -179,7 +240,7 @@ struct PackedValueProduct {
       for (int o = 0; o < 4; ++o) weight[lane][o] = sm80::multiply_f16(weight[lane][o], factor);
       // 2^(field - 25) as f32, less the power of two that P comes raised by.
       constexpr std::uint32_t kBias = 127 - 25 - Shim::kProbabilityLog2;
-      auto& unit = probability[lane][nt].unit;
+      auto& unit = rest[lane][nt].unit;
       unit[0] = std::bit_cast<float>((((exponent >> 10) & 0x1f) + kBias) << 23);
       unit[1] = std::bit_cast<float>((((exponent >> 26) & 0x1f) + kBias) << 23);
     });
@@ -188,21 +249,31 @@ struct PackedValueProduct {
       exec.transpose([&](Lane lane) -> auto& { return weight[lane][o]; });
     }
 
-    // [byte p of the codes]: the lower half is of the first 16 tokens, the upper of the second, as in `group`.
-    PerLane<std::uint32_t[4]> x;
-    PerLane<std::uint32_t> group;
     exec.each_lane([&](Lane lane) {
       const auto& w = weight[lane];
-      auto& mine = x[lane];
+      auto& mine = rest[lane][nt].x;
       FP4PA_UNROLL
       for (int c = 0; c < 2; ++c) {
         mine[2 * c] = halves_of<false>(w[c], w[c + 2]);
         mine[2 * c + 1] = halves_of<true>(w[c], w[c + 2]);
       }
-      group[lane] = sm80::max_halves(sm80::max_halves(mine[0], mine[1]), sm80::max_halves(mine[2], mine[3]));
+    });
+  }
+
+  /// Rounds what `rest` has of one row tile, term by term, and leaves there what they do not express.
+  /// @param few  becomes true where a group has few tokens that the first two terms tell from nothing
+  FP4PA_FN static void round_terms(E& exec, int nt, PerLane<Rest[kRowTiles]>& rest,
+                                   PerLane<Probabilities[kRowTiles]>& probability, PerLane<bool>& few) {
+    PerLane<std::uint32_t> group;
+    exec.each_lane([&](Lane lane) {
+      const auto& x = rest[lane][nt].x;
+      group[lane] = sm80::max_halves(sm80::max_halves(absolute(x[0]), absolute(x[1])),
+                                     sm80::max_halves(absolute(x[2]), absolute(x[3])));
     });
     core::combine_peers<3>(exec, group, sm80::max_halves);
 
+    PerLane<std::uint32_t> told;
+    exec.each_lane([&](Lane lane) { told[lane] = 0; });
     FP4PA_UNROLL
     for (int term = 0; term < 2 * kPairs; ++term) {
       PerLane<std::uint32_t> code;
@@ -211,7 +282,8 @@ struct PackedValueProduct {
         if (term % 2 == 0) b.scale[term / 2] = 0;
         code[lane] = 0;
         if (term >= kTerms) return;
-        code[lane] = round_term(x[lane], group[lane], term + 1 < kTerms, b.scale[term / 2], term % 2);
+        code[lane] = round_term(rest[lane][nt].x, group[lane], kMayRoundAgain || term + 1 < kTerms, b.scale[term / 2], term % 2);
+        if (term < 2) told[lane] |= code[lane];
       });
       const auto peer = exec.shuffle_xor(code, 2);
       exec.each_lane([&](Lane lane) {
@@ -219,6 +291,17 @@ struct PackedValueProduct {
         const std::uint32_t own = code[lane] >> (4 * second);
         const std::uint32_t other = peer[lane] << (4 - 4 * second);
         probability[lane][nt].code[term] = nibbles_of(own, other);
+      });
+    }
+    if constexpr (kMayRoundAgain) {
+      exec.each_lane([&](Lane lane) {
+        const std::uint32_t any_bit = told[lane] | told[lane] >> 1 | told[lane] >> 2;  // of a magnitude, in its lowest
+        told[lane] = count_bits(any_bit & 0x01010101u) | count_bits(any_bit & 0x10101010u) << 16;
+      });
+      core::combine_peers<3>(exec, told, [](std::uint32_t a, std::uint32_t b) { return a + b; });
+      exec.each_lane([&](Lane lane) {
+        const auto is_few = [](std::uint32_t count) { return count - 1 < kFew; };  // a group of nothing leaves nothing
+        few[lane] |= is_few(told[lane] & 0xffffu) || is_few(told[lane] >> 16);
       });
     }
   }

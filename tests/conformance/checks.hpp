@@ -152,8 +152,29 @@ Failure check_scales(Executor& executor, const SelectPairs& pairs = select_pairs
   return {};
 }
 
-/// Products that any accumulator gets right, bit for bit: identities, small integers with a C, all ones under scales 1
-/// and 2.
+/// C of 24 significant bits with nothing, a 1 and a -1 added: what an accumulator with fewer bits than an f32 cuts off, less than
+/// random products may be off by.
+template <class Traits, class Random>
+void add_full_width(Random& random, std::vector<Matrices<Traits>>& products, std::vector<std::string>& names) {
+  for (const float term : {0.0f, 1.0f, -1.0f}) {
+    Matrices<Traits> m;
+    m.set_unit_scales();
+    for (auto& row : m.a) row[0] = core::value_code<typename Traits::ElementA>(term);
+    for (auto& col : m.b) col[0] = core::value_code<typename Traits::ElementB>(std::abs(term));
+    for (auto& row : m.c) {
+      for (auto& x : row) {
+        // 2^20 to 2^21 in eighths, an odd number of them.
+        const auto eighths = static_cast<float>(0x800001u | (random() & 0x7ffffeu));
+        x = (random() % 2 == 0 ? eighths : -eighths) / 8.0f;
+      }
+    }
+    products.push_back(m);
+    names.push_back("C of 24 bits, and " + std::to_string(static_cast<int>(term)));
+  }
+}
+
+/// Products that any f32 accumulator gets right, bit for bit: identities, small integers with a C, all ones under scales 1
+/// and 2, a C of all of f32's bits.
 template <class Traits, class Executor>
 Failure check_exact(Executor& executor) {
   std::mt19937 random(20260301);
@@ -207,6 +228,7 @@ Failure check_exact(Executor& executor) {
     products.push_back(m);
     names.push_back("ones, " + std::to_string(twos) + " scales of 2");
   }
+  add_full_width<Traits>(random, products, names);
 
   const auto results = multiply<Traits>(executor, products, {}, {});
   for (std::size_t p = 0; p < products.size(); ++p) {

@@ -176,6 +176,58 @@ TEST_CASE("planted faults in element maps are found") {
   expect_found<OcpIntoFnuz, Gfx942Fp8>("OCP codes into a FNUZ instruction");
 }
 
+// --- accumulators ---
+
+/// A matrix core that keeps 13 bits behind the leading one of its sums, as one generation's does for 8-bit elements: C cut on its
+/// way in, or D on its way out.
+template <class T, bool kCutsC>
+struct NarrowExecutor {
+  using Atom = T;
+  static constexpr double kTolerance = 0x1p-12;  // a device's
+
+  void run(Selects select, std::span<const Inputs<Atom>> in, std::span<Outputs<Atom>> out) const {
+    std::vector<Inputs<Atom>> cut_in(in.begin(), in.end());
+    if (kCutsC) {
+      for (Inputs<Atom>& i : cut_in) cut(i.c);
+    }
+    ModelExecutor<Atom>{}.run(select, cut_in, out);
+    if (kCutsC) return;
+    for (Outputs<Atom>& o : out) cut(o.d);
+  }
+
+ private:
+  static void cut(float (&values)[Atom::kLanes][Atom::kValuesC]) {
+    for (auto& lane : values) {
+      for (float& x : lane) x = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & ~0x3ffu);
+    }
+  }
+};
+
+template <class Atom, bool kCutsC>
+void expect_narrow_sums_found(const char* where) {
+  NarrowExecutor<Atom, kCutsC> executor;
+  double worst = 0.0;
+  CHECK(check_random<Atom>(executor, 50, &worst).empty());  // why check_exact() looks at all bits of C
+  const Failure f = check_exact<Atom>(executor);
+  CHECK_MESSAGE(!f.empty(), where);
+  std::printf("  planted: %-34s found: %s\n", where, f.c_str());
+}
+template <class Atom>
+void expect_narrow_sums_found() {
+  expect_narrow_sums_found<Atom, true>("13 fraction bits of C");
+  expect_narrow_sums_found<Atom, false>("13 fraction bits of D");
+}
+
+TEST_CASE("an accumulator of fewer bits than an f32 is found") {
+  expect_narrow_sums_found<Sm80F16>();
+  expect_narrow_sums_found<Sm120Fp8Fp4>();
+  expect_narrow_sums_found<Sm120Fp8Fp8>();
+  expect_narrow_sums_found<Sm120Mxf4>();
+  expect_narrow_sums_found<Sm120Nvf4>();
+  expect_narrow_sums_found<Gfx942Fp8>();
+  expect_narrow_sums_found<Gfx950Square16<E2M1, E4M3>>();
+}
+
 TEST_CASE("a consistent permutation of k is harmless under equal scales only") {
   // Why the check of unequal scales exists: the layout checks alone pass ContiguousFp8Both.
   ModelExecutor<Gfx950Square32<E4M3, E4M3>> executor;

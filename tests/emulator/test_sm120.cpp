@@ -8,39 +8,28 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "tests/attention/grid_instance.hpp"
 #include "tests/attention/grid_run.hpp"
 #include "tests/attention/scene.hpp"
 #include "tests/cache/random.hpp"
+#include "tests/emulator/sink_scene.hpp"
 #include "tests/emulator/sm120_instances.hpp"
 #include "tests/emulator/sweep.hpp"
+#include "tests/gpu/bounds.hpp"
 
 namespace {
 
 using namespace fp4pa;
 using emulator_test::current;
-using emulator_test::Setup;
+using emulator_test::ScopedSetup;
 
 /// A query and P in all their terms are as good as 16-bit operands, and have the bounds of the decode path; which values that no
 /// hardware scale expresses go through.
 emulator_test::Bounds bounds(const grid::Case& c, const core::SimtConfig&) {
   return {grid::has_bf16_operands(c) ? 8e-3 : 2e-3, 1e-3};
 }
-
-/// Plans go to SM120's instances while it lives.
-class OnSm120 {
- public:
-  explicit OnSm120(const emulator_test::Emulation& emulation = emulator_test::kSm120, int instance = -1) : before_(current) {
-    current.emulation = &emulation;
-    current.instance = instance;
-  }
-  OnSm120(const OnSm120&) = delete;
-  ~OnSm120() { current = before_; }
-
- private:
-  Setup before_;
-};
 
 /// Both products native.
 std::unique_ptr<scene::Scene> native_scene(DType q = DType::kBF16, std::int32_t head_dim = 128, KvFormat format = KvFormat::kMxfp4) {
@@ -77,6 +66,23 @@ TEST_CASE("SM120: the grid on the emulator") {
   CHECK(emulator_test::run_sweep({&emulator_test::kSm120, bounds, 400, 12, 4}) > 84);
 }
 
+TEST_CASE("SM120: what tests on a card hold kernels to is by the kernel that serves") {
+  constexpr int kSharedBytes = 99 * 1024;  // that a block may ask for on compute capability 12.x
+  const auto lse_bound = [](const AttentionConfig& c, int compute_capability) {
+    const core::SimtConfig* const native = gpu_test::native_instance(c, compute_capability, kSharedBytes);
+    CHECK(gpu_test::bounds_of(8e-3, native).o == 8e-3);
+    return gpu_test::bounds_of(8e-3, native).lse;
+  };
+  const auto s = native_scene();
+  CHECK(lse_bound(s->config, 120) == 1e-3);
+  CHECK(lse_bound(s->config, 121) == 1e-3);
+  CHECK(lse_bound(s->config, 90) == 1e-4);
+  s->config.matrix_path = MatrixPath::kDecode;
+  CHECK(lse_bound(s->config, 120) == 1e-4);
+  const auto decoded = native_scene(DType::kBF16, 256);
+  CHECK(lse_bound(decoded->config, 120) == 1e-4);
+}
+
 /// Bounds twice what was measured, of which the printed table tells. A row's errors are what the contract would be with so
 /// many terms: E4M3 once for each of Q and P is off by more than 4e-2 where scores are as steep as the grid's.
 TEST_CASE("SM120: what each term of Q and P is worth") {
@@ -92,7 +98,7 @@ TEST_CASE("SM120: what each term of Q and P is worth") {
   std::printf("%-24s %10s %10s %10s %10s\n", "terms of Q, P", "O worst", "O mean", "LSE worst", "LSE mean");
   for (int i = 0; i < emulator_test::Sm120Terms::kCount; ++i) {
     const auto& row = emulator_test::Sm120Terms::kRows[i];
-    const OnSm120 on(emulator_test::kSm120Terms, i);
+    const ScopedSetup on(emulator_test::kSm120Terms, i);
     double o = 0.0, lse = 0.0, o_sum = 0.0, lse_sum = 0.0;
     for (int seed = 0; seed < cases; ++seed) {
       grid::Case c = grid::at_instance(grid::draw(static_cast<std::uint64_t>(300000 + seed)), emulator_test::kSm120Terms.config(i), 8);
@@ -135,7 +141,7 @@ TEST_CASE("SM120: terms of E4M3 are a bf16 query exactly, and an f16 one") {
 }
 
 TEST_CASE("SM120: queries of every type and head_dim, flat and steep scores") {
-  const OnSm120 on;
+  const ScopedSetup on(emulator_test::kSm120);
   struct Shape {
     KvFormat format;
     std::int32_t head_dim;
@@ -158,7 +164,7 @@ TEST_CASE("SM120: queries of every type and head_dim, flat and steep scores") {
 
 TEST_CASE("SM120: small probabilities keep their precision, a group of 32 tokens apart from the next") {
   // The first 32 tokens have nearly all of the weight and no value: the output is what all others add up to.
-  const OnSm120 on;
+  const ScopedSetup on(emulator_test::kSm120);
   for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
     CAPTURE(std::string(name_of(format)));
     const auto s = native_scene(DType::kF32, 128, format);
@@ -182,8 +188,45 @@ TEST_CASE("SM120: small probabilities keep their precision, a group of 32 tokens
   }
 }
 
+TEST_CASE("SM120: keys with most of the weight and no value, among others of their group of 16") {
+  const ScopedSetup on(emulator_test::kSm120);
+  for (const auto& [head_dim, queries] : {std::pair{128, 1}, {128, 9}, {64, 1}, {64, 9}}) {  // of 8 heads: few rows, and many
+    scene::Spec spec;
+    spec.k = spec.v = KvFormat::kNvfp4;
+    spec.v_axis = VScaleAxis::kTokens;
+    spec.head_dim = head_dim;
+    spec.kv_heads = 1;
+    spec.group_heads = 8;
+    spec.page_size = 32;
+    spec.sequences = {{queries, 512, 1}};
+    scene::Scene s(spec);
+    s.config.backend = "cuda";
+    s.config.causal = false;
+    const auto dims = static_cast<std::size_t>(head_dim);
+    constexpr std::uint16_t kOne = 0x3f80;  // in bf16
+    for (std::size_t i = 0; i < static_cast<std::size_t>(queries) * 8 * dims; ++i) std::memcpy(s.q.data() + 2 * i, &kOne, 2);
+    for (const int sinks : {1, 3}) {
+      for (std::int32_t token = 0; token < 512; ++token) {
+        // Products of 1.5 and of 1.
+        std::memset(s.codes(false, 0, token, 0), token < sinks ? 0x33 : 0x22, dims / 2);
+        std::memset(s.scales(false, 0, token, 0), 0x38, dims / 16);
+        if (token % 16 == 0) std::memset(s.scales(true, 0, token, 0), 0x38, dims);
+        if (token < sinks) std::memset(s.codes(true, 0, token, 0), 0, dims / 2);
+      }
+      for (const float binades : {8.0f, 11.4f, 15.4f}) {  // that the sinks' probability is above the others'
+        CAPTURE(head_dim);
+        CAPTURE(queries);
+        CAPTURE(sinks);
+        CAPTURE(binades);
+        s.config.sm_scale = binades / (static_cast<float>(head_dim) / 2 * 1.44269504f);
+        check(s, 2e-4);  // met with 7.5e-5 at worst; four terms alone are off by up to 1.6e-1
+      }
+    }
+  }
+}
+
 TEST_CASE("SM120: scales from one end of E8M0 to the other") {
-  const OnSm120 on;
+  const ScopedSetup on(emulator_test::kSm120);
   const auto s = native_scene(DType::kF32);
   for (const auto& [low, high] : {std::pair{127, 127}, {10, 30}, {230, 240}, {60, 200}, {1, 240}}) {
     CAPTURE(low);
@@ -199,7 +242,7 @@ TEST_CASE("SM120: scales from one end of E8M0 to the other") {
 }
 
 TEST_CASE("SM120: scales from one end of UE4M3 to the other") {
-  const OnSm120 on;
+  const ScopedSetup on(emulator_test::kSm120);
   const auto s = native_scene(DType::kF32, 128, KvFormat::kNvfp4);
   for (const auto& [low, high] : {std::pair{0x38, 0x38}, {1, 7}, {0x70, 0x7e}, {0, 0x7e}}) {
     CAPTURE(low);
@@ -208,8 +251,20 @@ TEST_CASE("SM120: scales from one end of UE4M3 to the other") {
   }
 }
 
+TEST_CASE("SM120: probabilities far below a row's largest, with decoded V of any one scale") {
+  const ScopedSetup restored;
+  for (const auto& [format, head_dim] : {std::pair{KvFormat::kMxfp8, 64}, {KvFormat::kMxfp8, 128}, {KvFormat::kMxfp4, 128}}) {
+    CAPTURE(static_cast<int>(format));
+    CAPTURE(head_dim);
+    scene::Scene s(sink::spec_of(format, head_dim, 4, 1024));
+    s.config.matrix_path = MatrixPath::kNative;
+    sink::check_probabilities(s, emulator_test::kSm120, {105, 112, 119, 127});
+    CHECK(emulator_test::kSm120.native(current.planned));
+  }
+}
+
 TEST_CASE("SM120: a NaN scale reaches the results that it belongs to, and no others") {
-  const OnSm120 on;
+  const ScopedSetup on(emulator_test::kSm120);
   for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
     CAPTURE(std::string(name_of(format)));
     const std::uint8_t nan = format == KvFormat::kMxfp4 ? 0xff : 0x7f;
@@ -278,10 +333,8 @@ TEST_CASE("SM120: what the native value products read is free of bank conflicts"
     c = grid::at_instance(c, config, emulator_test::Sm120Instances::tile_rows(i));
     emulator::Findings findings;
     emulator::BankTable banks;
-    const Setup before = current;
-    current = {&emulator_test::kSm120, {emulator::Order::forwards(), &findings, &banks}, 1, i, -1};
+    const ScopedSetup setup({&emulator_test::kSm120, {emulator::Order::forwards(), &findings, &banks}, 1, i, -1});
     CHECK(grid::run_case(c).failure == "");
-    current = before;
     CHECK(findings.text() == "");
     int places = 0;
     for (const auto& [site, n] : banks.rows()) {
@@ -296,7 +349,7 @@ TEST_CASE("SM120: what the native value products read is free of bank conflicts"
 }
 
 TEST_CASE("SM120: queries that are no numbers") {
-  const OnSm120 on;
+  const ScopedSetup on(emulator_test::kSm120);
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     const auto s = native_scene(DType::kF32);
     reinterpret_cast<float*>(s->q.data())[5] = bad;  // token 0, head 0

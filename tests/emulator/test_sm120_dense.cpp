@@ -54,13 +54,10 @@ void run(const Queries& queries, std::int32_t head_dim, bool causal, bool offset
     for (std::size_t i = 0; i < call.q.values.size(); ++i) same_codes.o.push_back(call.out.value(i));
     same_codes.lse.assign(call.out.lse.begin(), call.out.lse.end());
 
-    const emulator_test::Setup before = emulator_test::current;
-    emulator_test::current.emulation = &emulator_test::kSm120;
-    emulator_test::current.planned = -1;
+    const emulator_test::ScopedSetup on(emulator_test::kSm120);
     if (causal) call.config.matrix_path = MatrixPath::kNative;  // what auto takes as well
     REQUIRE(call.run("cuda") == Status::kOk);
     CHECK(emulator_test::current.planned == find(head_dim, queries.divide));
-    emulator_test::current = before;
 
     const Error error = call.out.error(same_codes);
     const Result want = call.want();

@@ -47,6 +47,14 @@ api::SlotList moved(Mirror& mirror, api::SlotList slots) {
   return slots;
 }
 
+Status read_back(void* to_host, const void* from, std::size_t bytes, void* stream) noexcept {
+  Mirror mirror;
+  mirror.add(from, static_cast<std::int64_t>(bytes));
+  const Status status = kBackend.read_back(to_host, mirror.device(static_cast<const std::uint8_t*>(from)), bytes, stream);
+  mirror.bring_home();
+  return status;
+}
+
 Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, const api::SlotList& slots,
               const ExecDesc& exec) noexcept {
   Mirror mirror;
@@ -309,6 +317,7 @@ const Backend kMirroredBackend{
     .decodes_aside = [](std::int32_t variant) noexcept {
       return gpu_test::kBackend.decodes_aside != nullptr && gpu_test::kBackend.decodes_aside(variant);
     },
+    .read_back = gpu_test::read_back,
 };
 
 }  // namespace fp4pa::api

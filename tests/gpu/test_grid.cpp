@@ -1,7 +1,7 @@
 // The attention grid of tests/attention on a GPU back end, against the double-precision reference and the CPU back end.
 //
 // Bounds are DESIGN section 4's: 2e-3 where operands are f16, 8e-3 where one of them is bf16 (keys or values in bf16, and
-// values with E8M0 scales along head_dim, whose probabilities are bf16). The LSE owes nothing to the values. HIP's native
+// values with E8M0 scales along head_dim, whose probabilities are bf16). The LSE owes nothing to the values. Native
 // kernels have bounds of their own (bounds.hpp). From the CPU's results there may be the sum of both contracts (against_cpu.hpp).
 #include <doctest/doctest.h>
 
@@ -22,8 +22,8 @@
 #include "hip/instances.hpp"
 namespace instances = fp4pa::hip;
 #else
-#include "cuda/instances.hpp"
-#include "cuda/instances_sm90.hpp"
+#include "cuda/device.hpp"
+#include "cuda/variants.hpp"
 namespace instances = fp4pa::simt;
 #endif
 
@@ -74,15 +74,13 @@ void run(grid::Case c, std::map<std::string, Worst>& worst) {
 }
 
 /// Drawn configurations bent to the shape of an instance.
-void run_at(const fp4pa::core::SimtConfig& instance, int rows, int first_seed, std::map<std::string, Worst>& worst) {
+void run_at(const fp4pa::core::SimtConfig& instance, int rows, int first_seed, fp4pa::MatrixPath path,
+            std::map<std::string, Worst>& worst) {
   const int cases = number("FP4PA_INSTANCE_CASES", std::max(3, 25 / fp4pa::gpu_test::share()));
   for (int seed = first_seed; seed < first_seed + cases; ++seed) {
     grid::Case c = grid::at_instance(grid::draw(static_cast<std::uint64_t>(seed)), instance, rows);
     c.backend = fp4pa::gpu_test::kBackendName;
-#if defined(FP4PA_TEST_HIP)
-    // Where a native kernel would be chosen instead.
-    if (!instances::is_native(instance)) c.matrix_path = fp4pa::MatrixPath::kDecode;
-#endif
+    c.matrix_path = path;
     run(c, worst);
   }
 }
@@ -110,15 +108,27 @@ TEST_CASE("the drawn grid agrees with the double-precision reference") {
 }
 
 TEST_CASE("every compiled instance agrees with the double-precision reference") {
+  using fp4pa::MatrixPath;
   std::map<std::string, Worst> worst;
   for (int i = 0; i < instances::kNumInstances; ++i) {
     const fp4pa::core::SimtConfig& instance = instances::kInstances[i];
-    run_at(instance, instances::rows_of(instance), 100000 + 1000 * i, worst);
+#if defined(FP4PA_TEST_HIP)
+    const MatrixPath path = instances::is_native(instance) ? MatrixPath::kAuto : MatrixPath::kDecode;
+#else
+    const MatrixPath path = MatrixPath::kDecode;  // where SM120's native kernels would be chosen instead
+#endif
+    run_at(instance, instances::rows_of(instance), 100000 + 1000 * i, path, worst);
   }
 #if !defined(FP4PA_TEST_HIP)
   for (int i = 0; i < fp4pa::sm90::kNumInstances; ++i) {
     const fp4pa::core::SimtConfig& instance = fp4pa::sm90::kInstances[i];
-    run_at(instance, instances::rows_of(instance), 200000 + 1000 * i, worst);
+    run_at(instance, instances::rows_of(instance), 200000 + 1000 * i, MatrixPath::kDecode, worst);
+  }
+  fp4pa::cuda::DeviceProperties device{};
+  REQUIRE(fp4pa::cuda::current_device(&device) == fp4pa::Status::kOk);
+  for (int i = 0; fp4pa::cuda::has_native_kernels(device.compute_capability) && i < fp4pa::sm120::kNumInstances; ++i) {
+    const fp4pa::core::SimtConfig& instance = fp4pa::sm120::kInstances[i];
+    run_at(instance, instances::rows_of(instance), 300000 + 1000 * i, MatrixPath::kNative, worst);
   }
 #endif
   print(worst);

@@ -179,6 +179,11 @@ void run_many(BlockFormat format, DType x, int x_rows, std::int64_t m, std::int3
 
 void run_sm80(BlockFormat format, int x_tiles, bool prepared, std::int64_t m, std::int32_t splits) {
   const bool nvfp4 = format == BlockFormat::kNvfp4;
+  const int shared_bytes = sm80::gemm_shared_bytes(nvfp4, x_tiles);
+  if (shared_bytes > current().shared_bytes) {  // 64 rows of X are more than the 99 KB of compute capability 8.6, 8.9 and 12.x
+    MESSAGE("not run: " << shared_bytes << " bytes of shared memory for " << 8 * x_tiles << " rows of X");
+    return;
+  }
   const gemm_test::Spec spec = spec_of(format, prepared ? DType::kBF16 : DType::kF16, m);
   OnDevice on_device(spec);
   sm80::GemmParams params = prepared ? on_device.prepared_params() : on_device.params();
@@ -187,7 +192,6 @@ void run_sm80(BlockFormat format, int x_tiles, bool prepared, std::int64_t m, st
   params.row_tiles = blocks_for(spec.n, sm80::gemm_rows(x_tiles));
   const void* const function = cuda::gemm_function(nvfp4, x_tiles, prepared);
   REQUIRE(function != nullptr);
-  const int shared_bytes = sm80::gemm_shared_bytes(nvfp4, x_tiles);
   must(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes), "asking for shared memory");
   cudaLaunchAttribute cluster{};
   cluster.id = cudaLaunchAttributeClusterDimension;

@@ -8,9 +8,11 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fp4pa/fp4pa.hpp"
+#include "tests/cache/pool.hpp"
 #include "tests/gpu/on_device.hpp"
 #if !defined(FP4PA_TEST_HIP)
 #include "tests/gpu/graph.hpp"
@@ -149,6 +151,28 @@ TEST_CASE("calls of the same lengths use the schedule of the call before") {
         CHECK(bytes_of(s) == first);
       }
     }
+  }
+}
+
+TEST_CASE("a layer with another cache uses the schedule of the layer before") {
+  for (const std::int32_t max_batch : kMaxBatches) {
+    CAPTURE(max_batch);
+    scene::Scene first(spec_of(KvFormat::kFp8E4m3, {{1, 4100, 0}, {1, 777, 1}, {1, 64, 2}}));
+    scene::Scene second(spec_of(KvFormat::kFp8E4m3, {{1, 4100, 3}, {1, 777, 4}, {1, 64, 5}}));
+    first.config.max_batch = second.config.max_batch = max_batch;
+    second.config.cache.k.global_scale = 0.5f;
+    OnDevice a(first), b(second);
+    REQUIRE(b.run(nullptr) == Status::kOk);
+    b.mirror.bring_home();
+    const std::vector<std::uint8_t> expected = bytes_of(second);
+    REQUIRE(a.run(nullptr) == Status::kOk);
+    void* const own = std::exchange(b.args.workspace, a.args.workspace);
+    b.args.same_lengths = true;
+    b.clear_output();
+    REQUIRE(b.run(nullptr) == Status::kOk);
+    b.args.workspace = own;
+    b.mirror.bring_home();
+    CHECK(bytes_of(second) == expected);
   }
 }
 
@@ -339,6 +363,29 @@ TEST_CASE("validation on the device names what is wrong") {
   s.seq_lens[1] = 100000;
   OnDevice d(s);
   CHECK_REFUSED(d.run(nullptr), Status::kPlanMismatch, "seq_lens[1] is 100000", "max_kv_len");
+}
+
+TEST_CASE("validation of slots on the device names what is wrong, and nothing is written") {
+  ::test::Shape shape;
+  shape.axis = VScaleAxis::kTokens;
+  shape.page_size = 32;
+  shape.num_pages = 3;
+  ::test::Random random(6);
+  const ::test::Rows rows(DType::kBF16, 2, shape.heads, shape.head_dim, random);
+  ::test::Pool pool(shape);
+  const auto before = pool.snapshot();
+  ExecDesc exec;
+  exec.backend = gpu_test::kBackendName;
+  exec.validate_device_data = true;
+  const auto appended = [&](std::int32_t a, std::int32_t b) {
+    const std::int32_t slots[] = {a, b};
+    return append(pool.cache, rows.input(), rows.input(), slots, IndexType::kInt32, 2, exec);
+  };
+  CHECK_REFUSED(appended(32, 96), Status::kSlotOutOfRange, "token 1 has slot 96", "0 to 95");
+  CHECK_REFUSED(appended(33, 34), Status::kIncompleteGroup, "token 0 (slot 33) is row 1");
+  CHECK(pool.snapshot() == before);
+  CHECK(appended(32, 33) == Status::kOk);
+  CHECK(pool.snapshot() != before);
 }
 
 TEST_CASE("merge_states agrees with the CPU") {

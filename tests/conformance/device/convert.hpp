@@ -10,7 +10,7 @@
 namespace fp4pa::conformance {
 
 struct Converted {
-  std::uint32_t e2m1, f16, e4m3, reciprocal;
+  std::uint32_t e2m1, e2m1_by_f32, f16, e4m3, reciprocal;
   friend bool operator==(const Converted&, const Converted&) = default;
 };
 
@@ -20,7 +20,7 @@ FP4PA_FN Converted convert(std::uint32_t i) {
   const std::uint32_t pair = number(i) | number(65535 - i) << 16;
   // Scales: all E4M3 but 0 and NaN, without the sign.
   const std::uint32_t code = i % 126 + 1;
-  return {sm120::f16_to_e2m1(pair), sm120::e2m1_pair_to_f16(i & 0xffu), sm120::f16_to_e4m3(pair),
+  return {sm120::f16_to_e2m1(pair), sm120::f16_to_e2m1_by_f32(pair), sm120::e2m1_pair_to_f16(i & 0xffu), sm120::f16_to_e4m3(pair),
           sm120::reciprocal_f16(sm80::e4m3_to_f16(code | (127 - code) << 8))};
 }
 

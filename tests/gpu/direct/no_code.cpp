@@ -1,0 +1,45 @@
+// A device that no kernel of this build has code for is no back end, and whoever names none gets the next: a program of its own, for
+// the driver is told once, before it begins, to run neither machine code of the build nor what it would make of PTX.
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+#include "fp4pa/fp4pa.hpp"
+
+namespace {
+
+/// @return  the exit status
+int check() {
+  using namespace fp4pa;
+  BackendInfo infos[8];
+  const std::int32_t count = available_backends(infos, static_cast<std::int32_t>(std::size(infos)));
+  const BackendInfo* cuda = nullptr;
+  const BackendInfo* first = nullptr;
+  for (std::int32_t i = 0; i < count; ++i) {
+    if (std::strcmp(infos[i].name, "cuda") == 0) cuda = &infos[i];
+    if (infos[i].available && first == nullptr) first = &infos[i];
+  }
+  if (cuda == nullptr || first == nullptr) return std::puts("FAILED: no cuda, or no other back end"), 1;
+  std::printf("cuda: %s\nfirst available: %s\n", cuda->detail, first->name);
+  if (cuda->available) return std::puts("FAILED: cuda is available without code"), 1;
+  if (std::strstr(cuda->detail, "no kernel of this build") == nullptr) return std::puts("FAILED: it does not say why"), 1;
+
+  AttentionConfig config;
+  config.backend = "cuda";
+  AttentionPlan plan;
+  if (fp4pa::plan(config, &plan) != Status::kBackendUnavailable) return std::puts("FAILED: a plan for it is not refused"), 1;
+  return std::puts("as it should be"), 0;
+}
+
+}  // namespace
+
+int main() {
+  setenv("CUDA_FORCE_PTX_JIT", "1", 1);
+  setenv("CUDA_DISABLE_PTX_JIT", "1", 1);
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return std::puts("no device"), 77;
+  return check();
+}
