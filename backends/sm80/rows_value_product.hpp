@@ -36,8 +36,8 @@ struct RowsValueProduct {
     static_assert(!core::along_tokens(kKind) && kKind != KvKind::kPerToken);
     if constexpr (scales_probability(kKind)) {
       if (!Window::template form<kKind>(exec, stream, output)) {
-        backend.adopt_order(output, core::per_halfword(kKind));
         Window::template move<kKind>(exec, backend, stream, output);
+        backend.adopt_order(output, core::per_halfword(kKind));
         add_outside<kKind>(exec, backend, stream, p, output);
       }
       stream.team_barrier();

@@ -20,8 +20,8 @@ namespace fp4pa::sm80 {
 /// What values decoded to f16 are multiplied by, as a power of two.
 [[nodiscard]] FP4PA_FN constexpr int decoded_f16_log2(KvKind kind) { return core::is_fp4(kind) ? kE2m1F16Log2 : 0; }
 
-/// The window of an output's unit, in halves of 16 bits: a byte's difference to an end of it is below zero, which shows in the half's sign,
-/// where it is outside; a borrow comes only from such a half. And what makes a factor of a byte.
+/// The top of the window of an output's unit and what is near it, in halves of 16 bits: a byte's difference to an end is below zero, which shows
+/// in the half's sign, where it is outside; a borrow comes only from such a half. And what makes a factor of a byte.
 struct WindowNote {
   std::uint32_t high;
   std::uint32_t low;
@@ -51,15 +51,16 @@ struct ScaleWindow {
     const int top = top_of<kKind>(unit_log2);
     const bool no_window = unit != 1.0f || top >= 255;
     if (no_window) return {0, 0x7fff * kBoth, 0};  // every byte is below it
-    return {static_cast<std::uint32_t>(top) * kBoth, static_cast<std::uint32_t>(top - kWindow) * kBoth,
+    return {static_cast<std::uint32_t>(top) * kBoth, static_cast<std::uint32_t>(top - kNear) * kBoth,
             static_cast<std::uint32_t>(15 - top) * (kBoth << 10)};
   }
 
-  /// Makes factors of P of the tile's scales; false: the output's unit is not made for all of them, and move() comes next. A pair of
+  /// Makes factors of P of the tile's scales; false: they are not all near the top of the window, and move() comes next. A pair of
   /// bytes becomes a pair of factors in one operation: shifted to the place of f16's exponent, and moved to its bias and the output's
   /// unit by a sum.
   template <KvKind kKind, class Stream, class Output>
   [[nodiscard]] FP4PA_FN static bool form(E& exec, const Stream& stream, const Output& output) {
+    static_assert(Shim::kFirstUnitLog2 + kUnitOfTop<kKind> >= 255);  // no window before the first tile
     WindowNote note;
     if constexpr (requires { output.note.high; }) {
       note = output.note;
@@ -86,7 +87,7 @@ struct ScaleWindow {
     return !exec.any([&](Lane lane) { return (signs[lane] & 0x80008000u) != 0; });
   }
 
-  /// Moves the window to the tile's largest scales where they are outside of it, and gives the others factors of 0.
+  /// Moves the window to the tile's largest scales where they are above it or not near its top, and gives those outside factors of 0.
   template <KvKind kKind, class Backend, class Stream>
   FP4PA_FN static void move(E& exec, const Backend& backend, const Stream& stream, typename Backend::Output& output) {
     PerLane<std::uint32_t> mine;
@@ -102,7 +103,7 @@ struct ScaleWindow {
     });
     const int largest = static_cast<int>(exec.reduce_max(mine));
     const int now = top_of<kKind>(output.unit_log2);
-    if (output.unit != 1.0f || now > 254 || now <= kWindow || (largest != 0 && (largest > now || largest < now - kWindow))) {
+    if (output.unit != 1.0f || now > 254 || now <= kWindow || (largest != 0 && (largest > now || largest < now - kNear))) {
       int top = largest + kRoom;
       top = top > 254 ? 254 : top <= kWindow ? kWindow + 1 : top;
       // Down only as far as what is there stays finite.
@@ -246,7 +247,8 @@ struct ScaleWindow {
 
  private:
   static constexpr int kWindow = 14;
-  static constexpr int kRoom = 3;  // of a new window, for larger scales in later tiles
+  static constexpr int kNear = 6;  // of the top: scales below make form() call for move(), lest a window stay where one tile moved it
+  static constexpr int kRoom = 1;  // of a new window, for larger scales in later tiles
   /// The output's unit is 2^(top - kUnitOfTop).
   template <KvKind kKind>
   static constexpr int kUnitOfTop = 127 + Shim::kProbabilityLog2 + decoded_f16_log2(kKind);

@@ -45,6 +45,8 @@ struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
   /// binades of headroom a quarter of the tiles raised a maximum, and 16 rows took 2 to 4 % longer.
   static constexpr int kProbabilityLog2 = 6;
   static constexpr float kHeadroomLog2 = 9.0f;
+  /// Made for no E8M0 scale, so that the first tile chooses: a unit that some scales just fit would cost P what f16 has below them.
+  static constexpr int kFirstUnitLog2 = 128 - kProbabilityLog2 - kE2m1F16Log2;
 
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(row, chunks); }
   FP4PA_FN static int token_of_slot(int slot) { return slot; }

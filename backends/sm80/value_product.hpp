@@ -13,7 +13,8 @@
 //   E2M1, scales along tokens   f16; the f32 sum of 16 tokens, or of 32 where tiles are whole groups, is multiplied by the scale of its column
 //   E4M3, f16, bf16             as they are
 // Probabilities come raised by 2^6 (kProbabilityLog2), and may be 2^9 more (kHeadroomLog2): in f16 what is 2^-30 of a row's
-// largest is the least that counts, and eleven bits of what is more than 2^-20, or 2^-6 where a block's scale is the window's least.
+// largest is the least that counts, and eleven bits of what is more than 2^-20, or 2^-6 where a block's scale is the window's least;
+// a tile's largest scale is at most six binades below the window's top.
 // Of NVFP4's groups side by side the least that counts is 2^-27 of a row's largest where the scale is the largest so far, and as much
 // more as a scale is less, see GroupScales.
 #pragma once
@@ -51,8 +52,8 @@ struct ValueProduct {
                                 typename Backend::Output& output) {
     if constexpr (scales_probability(kKind)) {
       if (!Window::template form<kKind>(exec, stream, output)) {
-        backend.adopt_order(output, core::per_halfword(kKind));
         Window::template move<kKind>(exec, backend, stream, output);
+        backend.adopt_order(output, core::per_halfword(kKind));
         Window::template add_outside<kKind>(exec, backend, stream, p, output);
       }
       stream.team_barrier();

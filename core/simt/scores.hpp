@@ -97,12 +97,18 @@ FP4PA_FN void SimtTileBackend<Shim>::exp2_minus(Scores& scores, const RowVector&
   });
 }
 
+/// A tile is summed from zero: added to a long sum one by one, equal numbers are rounded the same way, and the sum drifts.
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::add_row_sums(const Scores& scores, RowVector& sum) const {
   exec_.each_lane([&](Lane lane) {
+    float part[kRowSlots] = {};
     for_each_value<kKeyTiles, kScoreValues>([&](int tile, int nt, int v) {
-      sum.value[lane][nt * Slots::kSlots + Slots::slot(v)] += scores.value[lane][tile][nt][v];
+      float& x = part[nt * Slots::kSlots + Slots::slot(v)];
+      const float p = scores.value[lane][tile][nt][v];
+      x = tile == 0 && Slots::is_first(v) ? p : x + p;
     });
+    FP4PA_UNROLL
+    for (int s = 0; s < kRowSlots; ++s) sum.value[lane][s] += part[s];
   });
 }
 

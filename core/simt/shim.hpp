@@ -59,6 +59,16 @@ template <class Shim>
   }
 }
 
+/// An output's unit before its first tile, as a power of two: 0, unless a shim names another. It costs nothing to leave while all is zeros.
+template <class Shim>
+[[nodiscard]] consteval int first_unit_log2() {
+  if constexpr (requires { Shim::kFirstUnitLog2; }) {
+    return Shim::kFirstUnitLog2;
+  } else {
+    return 0;
+  }
+}
+
 /// What a shim works out of an output's unit once, and not for every tile: Shim::note_of, a Shim::UnitNote. Nothing, if it has none.
 template <class Shim>
 struct UnitNoteOf {

@@ -115,7 +115,7 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN Output zero_output() const {
     Output o;
     o.unit = 1.0f;
-    o.unit_log2 = 0;
+    o.unit_log2 = first_unit_log2<Shim>();
     o.unit_floor = -1000;
     o.order = 0;
     note_unit(o);

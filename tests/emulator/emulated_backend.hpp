@@ -51,6 +51,25 @@ struct Setup {
 /// At first the instances of the CUDA back end, where a finding makes the call fail.
 extern Setup current;
 
+/// Calls are run as it says while it lives, and then as before, also where a REQUIRE ends the test.
+class ScopedSetup {
+ public:
+  /// As they are; its scope may write to `current`.
+  ScopedSetup() = default;
+  explicit ScopedSetup(const Setup& setup) { current = setup; }
+  explicit ScopedSetup(const Emulation& emulation, int instance = -1) {
+    current.emulation = &emulation;
+    current.instance = instance;
+    current.planned = -1;
+  }
+  ScopedSetup(const ScopedSetup&) = delete;
+  ScopedSetup& operator=(const ScopedSetup&) = delete;
+  ~ScopedSetup() { current = before_; }
+
+ private:
+  Setup before_ = current;
+};
+
 /// Warps of an instance's blocks.
 inline int warps_of(const core::SimtConfig& c) {
   return current.warps == 0 || c.divide != core::WarpsDivide::kKeys ? c.warps : current.warps;

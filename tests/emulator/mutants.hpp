@@ -43,11 +43,9 @@ Verdict run_mutant(const Emulation& emulation, int instance, Fault fault, Bounds
   Mutant::fault = fault;
   Mutant::places.clear();
   emulator::Findings findings;
-  const Setup before = current;
-  current = {&emulation, {emulator::Order::forwards(), &findings, nullptr}, 1, instance, -1};
+  const ScopedSetup setup({&emulation, {emulator::Order::forwards(), &findings, nullptr}, 1, instance, -1});
   const grid::Outcome outcome = grid::run_case(mutant_case(emulation, instance));
   CHECK(current.planned == instance);
-  current = before;
   Mutant::fault = {};
   CHECK(outcome.failure == "");
   const bool within = outcome.error <= bounds.o && std::min(outcome.lse_error, outcome.lse_excess) <= bounds.lse;

@@ -135,7 +135,7 @@ class Runner {
 }  // namespace
 
 int run_sweep(const Sweep& sweep) {
-  const Setup before = current;
+  const ScopedSetup restored;
   Runner runner(sweep);
   for (int seed = 0; seed < sweep.drawn * effort(); ++seed) runner.run(grid::draw(static_cast<std::uint64_t>(seed)), -1);
   for (int i = 0; i < sweep.emulation->instances; ++i) {
@@ -145,7 +145,6 @@ int run_sweep(const Sweep& sweep) {
       runner.run(grid::at_instance(drawn, sweep.emulation->config(i), sweep.emulation->tile_rows(i)), i);
     }
   }
-  current = before;
   return runner.report();
 }
 

@@ -48,10 +48,8 @@ std::vector<std::pair<std::string, BankCount>> count_places(const emulator_test:
   c = grid::at_instance(c, config, emulation.tile_rows(instance));
   emulator::Findings findings;
   emulator::BankTable banks;
-  const emulator_test::Setup before = emulator_test::current;
-  emulator_test::current = {&emulation, {emulator::Order::forwards(), &findings, &banks}, 1, instance, -1};
+  const emulator_test::ScopedSetup setup({&emulation, {emulator::Order::forwards(), &findings, &banks}, 1, instance, -1});
   CHECK(grid::run_case(c).failure == "");
-  emulator_test::current = before;
   CHECK(findings.text() == "");
   std::printf("shared memory, %s: V in %s, head_dim %d, %s, %d keys\n%-32s %12s %12s %12s\n", emulation.name,
               name_of(config.v[0]), config.head_dim, core::divides_rows(config) ? "prefill" : "decode", c.kv_lens[0], "place",

@@ -52,11 +52,10 @@ void run(std::uint64_t seed, KvFormat k, KvFormat v, VScaleAxis axis, std::int32
     setup.emulation = &emulator_test::kGfx942;
     setup.watch = {order, &findings, nullptr};
     setup.instance = kLast;
-    const emulator_test::Setup before = std::exchange(emulator_test::current, setup);
+    const emulator_test::ScopedSetup scoped(setup);
     grid::Results results;
     const grid::Outcome outcome = grid::run_case(c, grid::Damage::kNone, &results);
     CHECK(emulator_test::current.planned == kLast);
-    emulator_test::current = before;
     CHECK(findings.text() == "");
     CHECK(outcome.failure == "");
     if (!outcome.failure.empty()) return;

@@ -75,14 +75,13 @@ Values codes_of(const Mxfp8Data& x) {
 /// Runs a call on a kernel.
 Status run(const Kernel& kernel, Mxfp8Call& call) {
   INFO(std::string(kernel.name));
-  const emulator_test::Setup before = emulator_test::current;
+  const emulator_test::ScopedSetup restored;
   emulator_test::current.emulation = kernel.emulation;
   emulator_test::current.instance = kernel.instance;
   emulator_test::current.planned = -1;
   call.config.decode = Mxfp8Decode::kPerTile;
   const Status status = call.run("cuda");
   CHECK(emulator_test::current.planned == kernel.instance);
-  emulator_test::current = before;
   return status;
 }
 
@@ -246,7 +245,7 @@ TEST_CASE("native mxfp8: scales of 2^10 stay finite") {
 }
 
 TEST_CASE("native mxfp8: left to choose, many query rows go to the native kernel and decode nothing beforehand") {
-  const emulator_test::Setup before = emulator_test::current;
+  const emulator_test::ScopedSetup restored;
   emulator_test::current.emulation = &emulator_test::kGfx950;
   for (const std::int32_t head_dim : {64, 128, 256}) {
     CAPTURE(head_dim);
@@ -268,7 +267,6 @@ TEST_CASE("native mxfp8: left to choose, many query rows go to the native kernel
     CHECK(call.plan.decode() == Mxfp8Decode::kPerTile);
     CHECK(emulator_test::current.planned == on_sm120(head_dim, kRows));
   }
-  emulator_test::current = before;
 }
 
 TEST_CASE("native mxfp8: the worst of this file, against its bounds") {

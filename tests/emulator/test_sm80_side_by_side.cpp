@@ -167,7 +167,7 @@ TEST_CASE("sm_80: NVFP4's groups of 16 stand apart for queries of one term in at
 }
 
 TEST_CASE("sm_80: terms side by side give what terms one after the other give") {
-  const emulator_test::Setup before = emulator_test::current;
+  const emulator_test::ScopedSetup restored;
   Apart worst;
   grid::Case c;
   c.seed = 0;
@@ -186,11 +186,10 @@ TEST_CASE("sm_80: terms side by side give what terms one after the other give") 
   CHECK(worst.lse <= 1e-5);
   CHECK(worst.other_o <= 3e-5);  // three times the worst: some probabilities round to a neighbour. Without the second term 9e-4
   CHECK(worst.other_lse <= 1e-5);  // likewise; without the second term 3e-3
-  emulator_test::current = before;
 }
 
 TEST_CASE("sm_80: NVFP4's groups side by side give what scales multiplied into codes give") {
-  const emulator_test::Setup before = emulator_test::current;
+  const emulator_test::ScopedSetup restored;
   Apart worst;
   grid::Case c;
   c.seed = 0;
@@ -205,12 +204,11 @@ TEST_CASE("sm_80: NVFP4's groups side by side give what scales multiplied into c
   CHECK(worst.lse <= 4e-6);
   CHECK(worst.other_o <= 3e-4);  // likewise: P is rounded before its scale there, and behind it here
   CHECK(worst.other_lse <= 6e-6);
-  emulator_test::current = before;
 }
 
 /// E4M3 has 2^-9 to 448; byte 0 is 0.
 TEST_CASE("sm_80: NVFP4's groups side by side, and scales at the ends of their range") {
-  const emulator_test::Setup before = emulator_test::current;
+  const emulator_test::ScopedSetup restored;
   scene::Scene s(four_rows(KvFormat::kNvfp4, DType::kBF16, 300));
   decode_on_cuda(s);
   const auto check = [&] {
@@ -234,11 +232,10 @@ TEST_CASE("sm_80: NVFP4's groups side by side, and scales at the ends of their r
   CHECK(o <= 5e-4);  // twice and three times what these draws give
   CHECK(lse <= 3e-6);
   extreme::expect_nans_apart(s, check);
-  emulator_test::current = before;
 }
 
 TEST_CASE("sm_80: terms side by side, and scales at the ends of their range") {
-  const emulator_test::Setup before = emulator_test::current;
+  const emulator_test::ScopedSetup restored;
   scene::Scene s(four_rows(KvFormat::kMxfp4, DType::kF32, 300));
   decode_on_cuda(s);
   const auto check = [&] {
@@ -251,13 +248,12 @@ TEST_CASE("sm_80: terms side by side, and scales at the ends of their range") {
   CHECK(lse <= 5e-6);
   extreme::set_scales(s, false, extreme::within(120, 127));
   extreme::expect_nans_apart(s, check);
-  emulator_test::current = before;
 }
 
 /// One token of each sequence has nearly all of the probability and a V of zeros, so that O is what the others' little is worth: P times
 /// V's scales must keep it, however small the scales are and wherever larger ones come.
 TEST_CASE("sm_80: NVFP4's groups side by side keep a long tail of small probabilities") {
-  const emulator_test::Setup before = emulator_test::current;
+  const emulator_test::ScopedSetup restored;
   scene::Scene s(four_rows(KvFormat::kNvfp4, DType::kBF16, 700));
   decode_on_cuda(s);
   const scene::Spec& spec = s.spec;
@@ -297,5 +293,4 @@ TEST_CASE("sm_80: NVFP4's groups side by side keep a long tail of small probabil
   }
   std::printf("groups side by side, a long tail of small probabilities: O %.2e\n", worst);
   CHECK(worst <= 2e-3);  // these give 1.2e-3: f16 has seven bits left of 2^-17. By factors relative to 448 throughout it is 0.65
-  emulator_test::current = before;
 }
