@@ -4,15 +4,13 @@
 #include <cmath>
 
 #include "api/dense_strides.hpp"
+#include "api/workspace.hpp"
 
 namespace fp4pa::api {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
 /// Split of batch_invariant: long enough that merging is cheap, short enough that one 32 K sequence fills a GPU.
 constexpr std::int32_t kInvariantSplitTokens = 2048;
-
-constexpr std::size_t align(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 core::Segment make_segment(const KvCacheDesc& cache, core::PageTable table) {
   return {core::make_view(cache.k), core::make_view(cache.v), table, cache.page_size};
@@ -50,12 +48,12 @@ WorkspaceLayout workspace_layout(const AttentionConfig& config, std::int32_t num
   const std::size_t rows = slots * static_cast<std::size_t>(tile_rows);
   WorkspaceLayout layout{};
   layout.cost_prefix = 0;
-  layout.slot_prefix = layout.cost_prefix + align(prefix_bytes);
-  layout.starts = layout.slot_prefix + align(prefix_bytes);
-  layout.notes = layout.starts + align(static_cast<std::size_t>(num_workers) * sizeof(core::WorkerStart));
-  layout.partial_state = layout.notes + align(static_cast<std::size_t>(num_workers) * sizeof(core::MergeNote));
-  layout.partial_output = layout.partial_state + align(rows * 2 * sizeof(float));
-  layout.total = layout.partial_output + align(rows * static_cast<std::size_t>(config.cache.head_dim) * sizeof(float));
+  layout.slot_prefix = layout.cost_prefix + workspace_part(prefix_bytes);
+  layout.starts = layout.slot_prefix + workspace_part(prefix_bytes);
+  layout.notes = layout.starts + workspace_part(static_cast<std::size_t>(num_workers) * sizeof(core::WorkerStart));
+  layout.partial_state = layout.notes + workspace_part(static_cast<std::size_t>(num_workers) * sizeof(core::MergeNote));
+  layout.partial_output = layout.partial_state + workspace_part(rows * 2 * sizeof(float));
+  layout.total = layout.partial_output + workspace_part(rows * static_cast<std::size_t>(config.cache.head_dim) * sizeof(float));
   return layout;
 }
 

@@ -9,6 +9,7 @@
 #include "api/error.hpp"
 #include "api/saturating.hpp"
 #include "api/validate.hpp"
+#include "api/workspace.hpp"
 #include "core/schedule/partition.hpp"
 
 namespace fp4pa::api {
@@ -18,13 +19,16 @@ Status check(bool ok, Status status, const char* format, auto... values) {
   return ok ? Status::kOk : fail(status, format, values...);
 }
 
-#define FP4PA_RETURN_IF_FAILED(expression)                                     \
-  do {                                                                         \
-    if (const Status status_ = (expression); status_ != Status::kOk) return status_; \
-  } while (false)
-
+/// A recent tier that is described and not read would leave the newest tokens out.
+Status validate_one_tier(const AttentionConfig& c) {
+  FP4PA_RETURN_IF_FAILED(check(c.window_tokens == 0, Status::kInvalidArgument,
+                               "window_tokens is %d without a recent tier; allowed: 0, or two_tier with recent", c.window_tokens));
+  const bool described = c.recent.k.data != nullptr || c.recent.v.data != nullptr;
+  FP4PA_RETURN_IF_FAILED(check(!described, Status::kInvalidArgument, "recent has memory and two_tier is %d; allowed: 1, or an empty recent", 0));
+  return fp4pa::validate(c.cache);
+}
 Status validate_tiers(const AttentionConfig& c) {
-  if (!c.two_tier) return fp4pa::validate(c.cache);
+  if (!c.two_tier) return validate_one_tier(c);
   TwoTierDesc desc{c.cache, c.recent, c.window_tokens, c.group_tokens, c.ring_pages};
   return fp4pa::validate(desc);
 }
@@ -130,6 +134,17 @@ Status validate_strides(const NamedStrides& s, const AttentionConfig& c) {
                s.name, s.token, s.head, c.cache.head_dim);
 }
 
+/// Of what a call hands in, what is not empty: true where only the device could tell. Empty tensors may be null.
+struct Contents {
+  bool queries = true;
+  bool keys = true;  // that a query may see
+};
+Contents contents_of(const AttentionArgs& a) {
+  const auto not_zero = [](std::int32_t x) { return x != 0; };
+  const bool queries = std::any_of(a.qo_indptr, a.qo_indptr + a.batch + 1, not_zero);  // all of it: nobody has checked the order
+  return {queries, queries && std::any_of(a.seq_lens, a.seq_lens + a.batch, not_zero)};
+}
+
 }  // namespace
 
 Status validate(const AttentionConfig& c) noexcept {
@@ -138,30 +153,36 @@ Status validate(const AttentionConfig& c) noexcept {
   return validate_masks(c);
 }
 
-Status validate(const AttentionConfig& c, std::size_t workspace_bytes, const AttentionArgs& a) noexcept {
+Status validate(const AttentionConfig& c, std::size_t workspace_bytes, const AttentionArgs& a, bool on_host) noexcept {
   FP4PA_RETURN_IF_FAILED(check(a.batch >= 0 && a.batch <= c.max_batch, Status::kPlanMismatch,
                                "batch is %d; allowed: 0 to the plan's max_batch %d", a.batch, c.max_batch));
   if (a.batch == 0) return Status::kOk;
-  FP4PA_RETURN_IF_FAILED(validate_pointer("q", a.q, 16));
-  FP4PA_RETURN_IF_FAILED(validate_pointer("o", a.o, 16));
   FP4PA_RETURN_IF_FAILED(validate_pointer("qo_indptr", a.qo_indptr, 4));
   FP4PA_RETURN_IF_FAILED(validate_pointer("seq_lens", a.seq_lens, 4));
+  const Contents has = on_host ? contents_of(a) : Contents{};
+  if (has.queries || a.q != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("q", a.q, 16));
+  if (has.queries || a.o != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("o", a.o, 16));
   if (a.lse != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("lse", a.lse, 4));
   if (c.table_kind == TableKind::kCsr) {
     FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indptr", a.kv_indptr, 4));
-    FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indices", a.kv_indices, 4));
-  } else {
+    if (has.keys || a.kv_indices != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indices", a.kv_indices, 4));
+  } else if (has.keys || a.block_table != nullptr) {
     FP4PA_RETURN_IF_FAILED(validate_pointer("block_table", a.block_table, 4));
     FP4PA_RETURN_IF_FAILED(check(a.table_stride > 0, Status::kInvalidSize,
                                  "table_stride is %" PRId64 "; allowed: a positive number of pages", a.table_stride));
   }
-  if (c.two_tier) FP4PA_RETURN_IF_FAILED(validate_pointer("recent_table", a.recent_table, 4));
+  if (c.two_tier) {
+    if (has.keys || a.recent_table != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("recent_table", a.recent_table, 4));
+  } else {
+    FP4PA_RETURN_IF_FAILED(check(a.recent_table == nullptr, Status::kInvalidArgument,
+                                 "recent_table is set and the plan's two_tier is %d; allowed: null, or a plan with two tiers", 0));
+  }
   if (c.sinks) FP4PA_RETURN_IF_FAILED(validate_pointer("sinks", a.sinks, 4));
   if (c.alibi) FP4PA_RETURN_IF_FAILED(validate_pointer("alibi_slopes", a.alibi_slopes, 4));
-  if (c.tree_mask) FP4PA_RETURN_IF_FAILED(validate_pointer("tree_mask", a.tree_mask, 8));
+  if (c.tree_mask && (has.queries || a.tree_mask != nullptr)) FP4PA_RETURN_IF_FAILED(validate_pointer("tree_mask", a.tree_mask, 8));
   FP4PA_RETURN_IF_FAILED(validate_strides(q_strides(c, a), c));
   FP4PA_RETURN_IF_FAILED(validate_strides(o_strides(c, a), c));
-  FP4PA_RETURN_IF_FAILED(validate_pointer("workspace", a.workspace, 256));
+  FP4PA_RETURN_IF_FAILED(validate_pointer("workspace", a.workspace, kWorkspaceAlignment));
   return check(a.workspace_bytes >= workspace_bytes, Status::kWorkspaceTooSmall,
                "workspace_bytes is %zu; the plan needs at least %zu", a.workspace_bytes, workspace_bytes);
 }

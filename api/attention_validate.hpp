@@ -9,8 +9,9 @@
 namespace fp4pa::api {
 
 [[nodiscard]] Status validate(const AttentionConfig& config) noexcept;
-[[nodiscard]] Status validate(const AttentionConfig& config, std::size_t workspace_bytes,
-                              const AttentionArgs& args) noexcept;
+/// @param on_host  whether lengths may be looked at, by which tensors without elements may be null
+[[nodiscard]] Status validate(const AttentionConfig& config, std::size_t workspace_bytes, const AttentionArgs& args,
+                              bool on_host = false) noexcept;
 
 /// Query tokens that a call may have under the strides of its q and o: beyond them rows would overlap.
 /// @pre validate

@@ -150,6 +150,11 @@ int32_t fp4pa_min_ring_pages(int32_t window_tokens, int32_t group_tokens, int32_
   return fp4pa::min_ring_pages(window_tokens, group_tokens, page_size);
 }
 
+int32_t fp4pa_min_ring_pages_with_rollback(int32_t window_tokens, int32_t group_tokens, int32_t page_size,
+                                           int32_t max_rollback) {
+  return fp4pa::min_ring_pages(window_tokens, group_tokens, page_size, max_rollback);
+}
+
 fp4pa_status fp4pa_validate_two_tier(const fp4pa_two_tier* cache) {
   fp4pa::TwoTierDesc desc;
   if (const Status s = from_c(cache, &desc); s != Status::kOk) return code(s);

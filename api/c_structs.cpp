@@ -125,7 +125,7 @@ Status from_c(const fp4pa_exec* in, ExecDesc* out) noexcept {
   if (in == nullptr) return Status::kOk;
   fp4pa_exec c{};
   if (const Status s = read_struct("exec", in, &c); s != Status::kOk) return s;
-  *out = {c.backend, c.stream, c.num_threads};
+  *out = {c.backend, c.stream, c.num_threads, c.validate_device_data != 0};
   return Status::kOk;
 }
 

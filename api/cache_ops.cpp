@@ -13,6 +13,7 @@
 #include "api/select.hpp"
 #include "api/validate.hpp"
 #include "api/validate_rows.hpp"
+#include "api/validate_slots.hpp"
 
 namespace fp4pa {
 namespace {
@@ -62,7 +63,12 @@ Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, cons
   const Backend* backend = nullptr;
   if (const Status s = select_for(exec, &Backend::append, "append", cache, &backend); s != Status::kOk) return s;
   if (num_tokens == 0) return Status::kOk;
-  return backend->append(cache, k_rows, v_rows, {slots, slot_type, num_tokens}, exec);
+  const api::SlotList list{slots, slot_type, num_tokens};
+  if (exec.validate_device_data && !api::runs_on_host(*backend)) {
+    const std::int32_t group = kv_token_group(cache.v.format, cache.v.scale_axis);
+    if (const Status s = api::check_device_slots(*backend, "append", cache, list, group, exec.stream); s != Status::kOk) return s;
+  }
+  return backend->append(cache, k_rows, v_rows, list, exec);
 }
 
 Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput& v, const std::int32_t* indptr,
@@ -125,7 +131,11 @@ Status gather(const KvCacheDesc& cache, const void* slots, IndexType slot_type, 
   const Backend* backend = nullptr;
   if (const Status s = select_for(exec, &Backend::gather, "gather", cache, &backend); s != Status::kOk) return s;
   if (num_tokens == 0) return Status::kOk;
-  return backend->gather(cache, {slots, slot_type, num_tokens}, k_rows, v_rows, exec);
+  const api::SlotList list{slots, slot_type, num_tokens};
+  if (exec.validate_device_data && !api::runs_on_host(*backend)) {
+    if (const Status s = api::check_device_slots(*backend, "gather", cache, list, 1, exec.stream); s != Status::kOk) return s;
+  }
+  return backend->gather(cache, list, k_rows, v_rows, exec);
 }
 
 Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst, std::int64_t num_copies,

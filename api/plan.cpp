@@ -6,6 +6,8 @@
 #include "api/error.hpp"
 #include "api/log.hpp"
 #include "api/plan_access.hpp"
+#include "api/select.hpp"
+#include "api/workspace.hpp"
 #include "fp4pa/attention.hpp"
 
 namespace fp4pa {
@@ -55,7 +57,9 @@ Status plan(const AttentionConfig& config, AttentionPlan* plan) noexcept {
 Status run(const AttentionPlan& plan, const AttentionArgs& args) noexcept {
   const api::Backend* backend = PlanAccess::backend(plan);
   if (backend == nullptr) return api::fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::plan first");
-  if (const Status s = api::validate(plan.config(), plan.workspace_bytes(), args); s != Status::kOk) return s;
+  if (const Status s = api::validate(plan.config(), plan.workspace_bytes(), args, api::runs_on_host(*backend)); s != Status::kOk) {
+    return s;
+  }
   if (args.batch == 0) return Status::kOk;
   const api::PlanChoice choice = PlanAccess::choice(plan);
   return backend->run({plan.config(), choice, args});
@@ -64,7 +68,7 @@ Status run(const AttentionPlan& plan, const AttentionArgs& args) noexcept {
 namespace api {
 
 void* memory_to_come() noexcept {
-  alignas(256) static unsigned char memory[256];
+  alignas(kWorkspaceAlignment) static unsigned char memory[kWorkspaceAlignment];
   return memory;
 }
 

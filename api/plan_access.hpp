@@ -5,7 +5,7 @@
 
 namespace fp4pa::api {
 
-/// Stands for memory that comes with the call where a description is validated before it; aligned to 256 bytes.
+/// Stands for memory that comes with the call where a description is validated before it; aligned as a workspace is.
 [[nodiscard]] void* memory_to_come() noexcept;
 
 /// Null for an empty plan.

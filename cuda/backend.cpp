@@ -33,6 +33,7 @@ const Backend kCudaBackend{
     .linear = cuda::linear,
     .native = [](std::int32_t variant) noexcept { return cuda::is_native(variant); },
     .decodes_aside = [](std::int32_t variant) noexcept { return cuda::is_sm90(variant); },
+    .read_back = cuda::read_back,
 };
 
 }  // namespace fp4pa::api

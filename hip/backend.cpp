@@ -32,6 +32,9 @@ const Backend kHipBackend{
     .linear_workspace = hip::linear_workspace,
     .linear = hip::linear,
     .native = [](std::int32_t variant) noexcept { return hip::is_native(hip::kInstances[variant]); },
+    .read_back = [](void* to_host, const void* from, std::size_t bytes, void* stream) noexcept {
+      return hip::check(hip::read_behind(static_cast<hip::Stream>(stream), to_host, from, bytes), "reading back what is to be checked");
+    },
 };
 
 }  // namespace fp4pa::api

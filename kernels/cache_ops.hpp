@@ -6,7 +6,8 @@
 // argument.
 //
 // Each is one or two launches on the caller's stream and waits for nothing. Slots, tables and lengths are in device memory:
-// what the CPU back end refuses, a slot outside the pool, is skipped here, and no byte outside the pool is touched for it.
+// what the CPU back end refuses, a slot outside the pool or V along tokens of what is no group, is skipped here, and no byte outside
+// the pool is touched for it. validate_device_data has the public functions look at slots first (api/validate_slots.hpp).
 #pragma once
 
 #include "api/backend.hpp"

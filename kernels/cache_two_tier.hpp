@@ -22,6 +22,7 @@ struct TwoTierArgs {
   std::int64_t num_tokens;
   std::int32_t window_tokens, group_tokens;
   std::int32_t old_page_size, recent_page_size;
+  std::int32_t ring_tokens;
   std::int32_t heads;
   core::PageCut cut;
   std::int32_t blocks;  // of the launches
@@ -38,7 +39,7 @@ FP4PA_DEVICE inline Sequence sequence_of(const TwoTierArgs& a, std::int32_t b) {
   const auto inside = [&](std::int32_t x) { return x < 0 ? 0 : x < a.num_tokens ? x : static_cast<std::int32_t>(a.num_tokens); };
   const std::int32_t first = inside(a.indptr[b]);
   const std::int32_t tokens = inside(a.indptr[b + 1]) - first;
-  return {b, first, core::two_tier_step(a.seq_lens[b], tokens > 0 ? tokens : 0, a.window_tokens, a.group_tokens)};
+  return {b, first, core::two_tier_step(a.seq_lens[b], tokens > 0 ? tokens : 0, a.window_tokens, a.group_tokens, a.ring_tokens)};
 }
 /// Whether the ring's pages of tokens first to first + tokens - 1 that it holds already are in the pool.
 FP4PA_DEVICE inline bool ring_holds(const TwoTierArgs& a, const Sequence& seq, std::int32_t first, std::int32_t tokens) {
@@ -153,6 +154,7 @@ Status append_two_tier(const api::TwoTierAppend& r, const ExecDesc& exec) noexce
                          r.cache.group_tokens,
                          r.cache.old_tier.page_size,
                          r.cache.recent.page_size,
+                         core::ring_tokens(r.cache.ring_pages, r.cache.recent.page_size),
                          r.cache.old_tier.num_kv_heads,
                          {r.cache.old_tier.page_size, v.view.token_group()},
                          static_cast<std::int32_t>(rows < most ? rows : most)};

@@ -1,14 +1,28 @@
-// What validation on the device found, as a Status with its text.
+// What validation on the device found: where it lies, and the Status with its text.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
+#include "api/attention_params.hpp"
 #include "api/attention_validate.hpp"
 #include "api/error.hpp"
+#include "api/workspace.hpp"
 #include "fp4pa/attention.hpp"
 #include "kernels/run.hpp"
 
 namespace fp4pa::FP4PA_GPU {
+
+/// Bytes of workspace of a plan whose workers and tiles are chosen. What validation finds lies behind the parts that every plan has.
+[[nodiscard]] inline std::size_t workspace_bytes(const AttentionConfig& c, const api::PlanChoice& choice) noexcept {
+  const std::size_t parts = api::workspace_layout(c, choice.num_workers, choice.tile_rows).total;
+  return c.validate_device_data ? parts + api::workspace_part(sizeof(Finding)) : parts;
+}
+[[nodiscard]] inline Finding* finding_in(const api::RunRequest& r) noexcept {
+  const std::size_t parts = api::workspace_layout(r.config, r.choice.num_workers, r.choice.tile_rows).total;
+  return reinterpret_cast<Finding*>(static_cast<std::uint8_t*>(r.args.workspace) + parts);
+}
 
 [[nodiscard]] inline CheckLimits limits_of(const AttentionConfig& c, const AttentionArgs& a) noexcept {
   const auto q_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(c.max_q_tokens, api::tokens_apart(c, a)));

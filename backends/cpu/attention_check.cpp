@@ -56,6 +56,7 @@ Status check_sequence(const AttentionConfig& c, const AttentionArgs& a, std::int
                 "sequence %d has %d keys in the page table, which is %" PRId64 " pages of %d; its row holds %" PRId64, b,
                 old_tokens, pages, c.cache.page_size, capacity);
   }
+  if (kv_len == 0) return Status::kOk;  // without a key, tables are not looked at and may be null
   // Pages wholly before every query's window are never read, so they may already be gone.
   const std::int32_t first_query = kv_len - static_cast<std::int32_t>(q_len);
   const std::int32_t first_key =

@@ -1,9 +1,9 @@
 // append_two_tier: new tokens into the recent ring, and what leaves the window into the 4-bit pages, once.
 //
 // Two passes with one barrier between them. The first quantises every group that has left the window, from the ring for
-// tokens that were there and from the input - rounded through the ring's format - for those that pass it by. The second
-// writes the input's tokens that stay recent, over ring rows that the first pass has read. (core/paging/two_tier.hpp
-// has the picture.) Since a row of the old tier depends only on the values the ring holds or would have held, and
+// tokens that were there and from the input - rounded through the ring's format - for those of the call itself. The second
+// writes the last of the input's tokens that the ring has room for, over rows that the first pass has read.
+// (core/paging/two_tier.hpp has the picture.) Since a row of the old tier depends only on the values the ring holds or would have held, and
 // groups are always whole, the way the tokens were cut into calls leaves no trace.
 #include <algorithm>
 #include <cstdint>
@@ -32,7 +32,7 @@ Tables tables_of(const api::TwoTierAppend& r) {
 
 core::TwoTierStep step_of(const api::TwoTierAppend& r, std::int32_t seq) {
   return core::two_tier_step(r.seq_lens[seq], r.indptr[seq + 1] - r.indptr[seq], r.cache.window_tokens,
-                             r.cache.group_tokens);
+                             r.cache.group_tokens, core::ring_tokens(r.cache.ring_pages, r.cache.recent.page_size));
 }
 
 // Pages that hold tokens first .. last-1 of a sequence, each looked up once and compared with the pool.

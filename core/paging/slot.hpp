@@ -32,4 +32,10 @@ struct SlotView {
   }
 };
 
+/// Index of the next token with a slot, from `token` on; the list's size if there is none.
+[[nodiscard]] FP4PA_FN std::int64_t next_token(const SlotView& slots, std::int64_t token, std::int64_t size) {
+  while (token < size && slots[token] < 0) ++token;
+  return token;
+}
+
 }  // namespace fp4pa::core

@@ -8,8 +8,11 @@
 //            |------------- quantised now ----------------------|
 //
 // (quantised_after may also lie left of length_before; then nothing is quantised straight from the input.) Tokens of
-// the middle part never touch the ring, but are rounded through its format, so that the old tier cannot tell how they
-// came.
+// the middle part are rounded through the ring's format, so that the old tier cannot tell how they came.
+//
+// The ring may hold more than the window: then the last tokens of the middle part go into it as well, over rows that
+// nothing reads any more. However the tokens were cut into calls, the ring ends with the last ones it has room for, and a
+// sequence may be shortened by as many as it has beyond window + group - 1.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +30,21 @@ struct TwoTierStep {
   std::int32_t first_kept;        // tokens first_kept .. length_after-1 of the input go into the ring
 };
 
-/// @pre length_before + new_tokens fits an int32
+/// Tokens that a ring has room for, or as many as any sequence has.
+[[nodiscard]] constexpr std::int32_t ring_tokens(std::int32_t ring_pages, std::int32_t page_size) {
+  const std::int64_t tokens = std::int64_t{ring_pages} * page_size;
+  return tokens < INT32_MAX ? static_cast<std::int32_t>(tokens) : INT32_MAX;
+}
+
+/// @pre length_before + new_tokens fits an int32; a ring of at least window_tokens + group_tokens
 [[nodiscard]] FP4PA_FN constexpr TwoTierStep two_tier_step(std::int32_t length_before, std::int32_t new_tokens,
-                                                           std::int32_t window_tokens, std::int32_t group_tokens) {
+                                                           std::int32_t window_tokens, std::int32_t group_tokens,
+                                                           std::int32_t ring_tokens) {
   const std::int32_t length_after = length_before + new_tokens;
   const std::int32_t before = quantised_tokens(length_before, window_tokens, group_tokens);
   const std::int32_t after = quantised_tokens(length_after, window_tokens, group_tokens);
-  return {length_before, length_after, before, after, after > length_before ? after : length_before};
+  const std::int32_t held = length_after - ring_tokens;  // first token that the ring has room for
+  return {length_before, length_after, before, after, held > length_before ? held : length_before};
 }
 
 /// Old-tier pages of a sequence of `length` tokens.

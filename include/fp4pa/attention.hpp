@@ -27,7 +27,7 @@ enum class TableKind : std::int32_t {
 /// What does not change between calls. Zero-initialised fields mean "none" unless said otherwise.
 struct AttentionConfig {
   KvCacheDesc cache;                 ///< the only tier, or the old one
-  bool two_tier = false;             ///< read `recent` as well, with the three numbers of TwoTierDesc
+  bool two_tier = false;             ///< read `recent` as well, with the three numbers of TwoTierDesc; false: no window_tokens, no memory
   KvCacheDesc recent;
   std::int32_t window_tokens = 0;
   std::int32_t group_tokens = 0;
@@ -36,10 +36,12 @@ struct AttentionConfig {
   std::int32_t num_q_heads = 0;      ///< a multiple of cache.num_kv_heads; query head h reads KV head h / (q / kv)
   DType q_dtype = DType::kBF16;
   DType o_dtype = DType::kBF16;
-  float sm_scale = 0.0f;             ///< multiplies Q K^T; 0 = 1 / sqrt(head_dim)
+  float sm_scale = 0.0f;             ///< multiplies Q K^T; 0 = 1 / sqrt(head_dim). Of heads padded with zeros (80 to 96, 72 to 96, 112 to
+                                     ///< 128) it is 1 / sqrt(dimension without them)
 
   bool causal = true;                ///< aligned to the end: query i of n sees keys 0 .. len - n + i
-  std::int32_t sliding_window = 0;   ///< a query sees at most this many of its newest visible keys; 0 = all. Needs causal
+  std::int32_t sliding_window = 0;   ///< a query sees at most this many of its newest visible keys; 0 = all. Needs causal. Pages wholly
+                                     ///< before the window of a call's first query are not read, nor their ids looked at: they may be free
   float softcap = 0.0f;              ///< logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off
   bool sinks = false;                ///< AttentionArgs::sinks is read
   bool alibi = false;                ///< AttentionArgs::alibi_slopes is read
@@ -61,7 +63,8 @@ struct AttentionConfig {
   MatrixPath matrix_path = MatrixPath::kAuto;  ///< whether FP4 matrix cores are used where there are any
 };
 
-/// What changes with every call. All pointers are in the back end's memory.
+/// What changes with every call. All pointers are in the back end's memory. On the CPU q, o and tree_mask of a call without query tokens
+/// may be null, and the page tables of one in which no query has a key.
 struct AttentionArgs {
   const void* q = nullptr;              ///< [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned
   std::int64_t q_token_stride = 0;      ///< elements; 0 = num_q_heads head strides. Tokens within a head's stride, or heads within a token's
@@ -81,16 +84,18 @@ struct AttentionArgs {
   const std::int32_t* recent_table = nullptr; ///< two_tier: [batch, ring_pages]
 
   const float* sinks = nullptr;               ///< [num_q_heads] logits that only add to the denominator
-  const float* alibi_slopes = nullptr;        ///< [num_q_heads]; adds slope * (key position - query position)
+  const float* alibi_slopes = nullptr;        ///< [num_q_heads]; adds slope * (key position - query position), positions in this call's sequence
   const std::uint64_t* tree_mask = nullptr;   ///< [tokens] bit j: this query sees its sequence's query j; q_len <= 64
 
   void* workspace = nullptr;            ///< 256-byte aligned; contents survive between calls only for same_lengths
   std::size_t workspace_bytes = 0;
   void* stream = nullptr;               ///< cudaStream_t or hipStream_t; ignored by the CPU
 
-  /// batch, qo_indptr's and seq_lens' contents are those of this plan's last run with this workspace, which nobody else has written
-  /// since: a GPU then cuts the work as it did there, without a kernel for it. For the layers of a model behind its first. It is the
-  /// caller's word; with validate_device_data, and on the CPU, the work is cut anew all the same.
+  /// batch, qo_indptr's and seq_lens' contents are those of the last run with this workspace, which nobody else has written since, and
+  /// that run was of this plan, or of one whose configuration is the same but for the caches' pointers and global scales: a GPU then cuts
+  /// the work as it did there, without a kernel for it. For the layers of a model behind its first; layers that differ in anything else,
+  /// as in sliding_window, need a plan and a workspace of their own. It is the caller's word; with validate_device_data, and on the CPU,
+  /// the work is cut anew all the same.
   bool same_lengths = false;
 };
 
@@ -130,7 +135,8 @@ class AttentionPlan {
 [[nodiscard]] FP4PA_API Status run(const AttentionPlan& plan, const AttentionArgs& args) noexcept;
 
 /// Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb).
-/// `o` and `lse` may alias either input. A state with LSE = -inf contributes nothing.
+/// `o` and `lse` may alias either input. A state with LSE = -inf contributes nothing. Sinks belong in one of the two; with ALiBi the
+/// positions of both have to be the same (docs/engine.md).
 /// @param oa, ob, o  [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows] natural log; each aligned to its element
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedHeadDim, kUnsupportedFormat, kInvalidArgument (num_threads),
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError

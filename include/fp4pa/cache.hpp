@@ -103,6 +103,11 @@ FP4PA_API std::int64_t set_interleaved_pages(KvCacheDesc& cache, PageOrder order
 ///
 /// The recent tier is a ring: token t of a sequence lies at page (t / recent.page_size) % ring_pages of that sequence's row
 /// of the recent table, row t % recent.page_size.
+///
+/// A sequence of `length` tokens is right when its old pages hold tokens 0 .. quantised_tokens(length) - 1 and its ring tokens
+/// quantised_tokens(length) .. length - 1. append_two_tier keeps it so; nothing can tell whether a length that was set otherwise
+/// has such a ring, and the next groups to leave are made of whatever lies there. Prefix hits, forks and rejected drafts:
+/// docs/engine.md has a recipe for each.
 struct TwoTierDesc {
   KvCacheDesc old_tier;                  ///< any format
   KvCacheDesc recent;                    ///< bf16, f16 or fp8_e4m3; same heads, head_dim and rotation as old_tier
@@ -121,10 +126,15 @@ struct TwoTierDesc {
 /// Old-tier pages that a sequence of `length` tokens occupies.
 [[nodiscard]] FP4PA_API std::int32_t old_tier_pages(const TwoTierDesc& cache, std::int32_t length) noexcept;
 /// The smallest ring_pages that a window, a group and a recent page size allow; 0 where one of them is not positive.
-[[nodiscard]] constexpr std::int32_t min_ring_pages(std::int32_t window_tokens, std::int32_t group_tokens,
-                                                    std::int32_t page_size) noexcept {
-  if (window_tokens < 1 || group_tokens < 1 || page_size < 1) return 0;
-  const std::int64_t pages = (std::int64_t{window_tokens} + group_tokens + page_size - 1) / page_size;
+/// @param max_rollback  tokens that a sequence may lose again (rejected drafts, a truncation): a ring of at least window_tokens +
+///                      group_tokens - 1 + max_rollback tokens still holds what the shorter sequence needs. The caller lowers the
+///                      length, to no less than max_rollback below the longest that the sequence has been; up to window_tokens, pages
+///                      of the old tier have never held what is dropped. Negative: 0 is returned
+[[nodiscard]] constexpr std::int32_t min_ring_pages(std::int32_t window_tokens, std::int32_t group_tokens, std::int32_t page_size,
+                                                    std::int32_t max_rollback = 0) noexcept {
+  if (window_tokens < 1 || group_tokens < 1 || page_size < 1 || max_rollback < 0) return 0;
+  const std::int64_t tokens = std::int64_t{window_tokens} + group_tokens + (max_rollback > 0 ? max_rollback - 1 : 0);
+  const std::int64_t pages = (tokens + page_size - 1) / page_size;
   return pages < INT32_MAX ? static_cast<std::int32_t>(pages) : INT32_MAX;
 }
 /// Checks both tiers' descriptions and what joins them, on the host.
@@ -146,22 +156,33 @@ struct ExecDesc {
   const char* backend = nullptr;   ///< "cpu", "cuda", "hip", ...; see available_backends()
   void* stream = nullptr;          ///< cudaStream_t or hipStream_t; ignored by the CPU
   std::int32_t num_threads = 0;    ///< CPU threads; 0 = OpenMP's choice
+  /// GPUs: append and gather read their slots back, which waits for the stream, and refuse what the CPU always refuses. Not in a graph
+  bool validate_device_data = false;
 };
 
 /// Writes token i of `k` and `v` to slot `slots[i]` (page slot / page_size, row slot % page_size), rotating K and quantising
 /// on the way. Negative slots are skipped. Slots must be distinct. With V scaled along tokens, tokens come in runs that
-/// start at a group boundary and hold whole groups; only a run that ends its page rows may be shorter (its missing rows
-/// count as zeros and the group cannot be extended later).
-/// On the CPU every slot is checked before anything is written.
+/// start at a group boundary and hold whole groups; only the last group of a page may be shorter (its missing rows count as
+/// zeros and it cannot be extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts;
+/// token by token it needs append_two_tier.
+///
+/// On the CPU every slot is checked before anything is written. A GPU looks at none of them unless `exec.validate_device_data`
+/// asks for it: tokens of slots past the pool are skipped, and V of a token that begins inside a group, or behind a hole in one, is
+/// not stored while its K is - one-token appends among them -, all with kOk.
 /// @param slots [num_tokens] int32 or int64, in the back end's memory
-/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kSlotOutOfRange, kIncompleteGroup, kInvalidArgument (num_threads),
-///         kUnknownBackend, kBackendUnavailable, kDeviceError
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture),
+///         kUnknownBackend, kBackendUnavailable, kDeviceError; on the CPU, and on a GPU with validate_device_data, kSlotOutOfRange,
+///         kIncompleteGroup; with validate_device_data kInternal (no memory for the slots)
 [[nodiscard]] FP4PA_API Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, const void* slots,
                                       IndexType slot_type, std::int64_t num_tokens, const ExecDesc& exec = {}) noexcept;
 
 /// Appends to a two-tier cache. Sequence b receives tokens indptr[b] .. indptr[b+1]-1 of `k` and `v`; `seq_lens[b]` is its
 /// length before the call (the caller adds the counts afterwards). Groups that leave the window are quantised from what the
-/// recent tier holds (or would have held), so that appending token by token, in chunks or at once ends bit-identical.
+/// recent tier holds (or would have held), and the ring is left with the last tokens it has room for, so that appending token by
+/// token, in chunks or at once ends bit-identical in both tiers.
+/// @pre the ring of a sequence holds its tokens quantised_tokens(seq_lens[b]) .. seq_lens[b] - 1. A sequence that begins with tokens of
+///      a prefix cache has none of them in its ring: recompute window_tokens tokens behind P whole groups, write them with
+///      append(recent) to their places in the ring, and continue from a length of P + window_tokens (docs/engine.md)
 /// @param indptr      [batch + 1] int32, from 0, not decreasing, to at most num_tokens; rows behind its end are padding, and not stored
 /// @param seq_lens    [batch] int32, lengths before this append
 /// @param old_table   [batch, old_table_stride] int32 page ids of the old tier, enough for the new length
@@ -183,8 +204,9 @@ struct KvOutput {
 };
 
 /// Dequantises the tokens at `slots` into `k` and `v` (either may have null data). K comes out as stored: rotated if the
-/// cache is. A negative slot leaves its row untouched.
-/// @errors as append
+/// cache is. A negative slot leaves its row untouched, and on a GPU one past the pool, too, unless `exec.validate_device_data` asks
+/// for an error.
+/// @errors as append, without kIncompleteGroup
 [[nodiscard]] FP4PA_API Status gather(const KvCacheDesc& cache, const void* slots, IndexType slot_type,
                                       std::int64_t num_tokens, const KvOutput& k, const KvOutput& v,
                                       const ExecDesc& exec = {}) noexcept;

@@ -84,6 +84,9 @@ typedef struct fp4pa_exec {
   const char* backend; /* null: FP4PA_FORCE_BACKEND from the environment, or else the best one available: memory must be its */
   void* stream;        /* cudaStream_t or hipStream_t; ignored by the CPU */
   int32_t num_threads; /* CPU threads; 0 = OpenMP's choice */
+  /* 0 or 1. 1, GPUs: fp4pa_append and fp4pa_gather read their slots back, which waits for the stream, and refuse what the CPU always
+   * refuses. Not in a graph */
+  int32_t validate_device_data;
 } fp4pa_exec;
 FP4PA_API void fp4pa_exec_init_sized(fp4pa_exec* exec, size_t struct_size);
 
@@ -247,7 +250,11 @@ FP4PA_API fp4pa_status fp4pa_set_interleaved_pages(fp4pa_cache* cache, fp4pa_pag
 FP4PA_API fp4pa_status fp4pa_validate_cache(const fp4pa_cache* cache);
 
 /* A cache in two tiers: the newest tokens in 16 or 8 bits, everything older in 4. Token t of a sequence lies in the recent
- * tier at page (t / recent->page_size) % ring_pages of the sequence's row of the recent table. */
+ * tier at page (t / recent->page_size) % ring_pages of the sequence's row of the recent table, row t % recent->page_size.
+ *
+ * A sequence of `length` tokens is right when its old pages hold tokens 0 .. fp4pa_quantised_tokens(length) - 1 and its ring the rest.
+ * fp4pa_append_two_tier keeps it so; nothing can tell whether a length that was set otherwise has such a ring, and the next groups to
+ * leave are made of whatever lies there. Prefix hits, forks and rejected drafts: docs/engine.md has a recipe for each. */
 typedef struct fp4pa_two_tier {
   size_t struct_size;
   const fp4pa_cache* old_tier; /* any format */
@@ -265,6 +272,12 @@ FP4PA_API int32_t fp4pa_quantised_tokens(int32_t length, int32_t window_tokens, 
 FP4PA_API int32_t fp4pa_old_tier_pages(const fp4pa_two_tier* cache, int32_t length);
 /* The smallest ring_pages that a window, a group and a recent page size allow; 0 for arguments below 1. */
 FP4PA_API int32_t fp4pa_min_ring_pages(int32_t window_tokens, int32_t group_tokens, int32_t page_size);
+/* The same where a sequence may lose up to max_rollback tokens again (rejected drafts, a truncation): a ring of at least window_tokens +
+ * group_tokens - 1 + max_rollback tokens still holds what the shorter sequence needs. The caller lowers the length, to no less than
+ * max_rollback below the longest that the sequence has been; up to window_tokens, pages of the old tier have never held what is dropped. 0
+ * for a negative max_rollback. */
+FP4PA_API int32_t fp4pa_min_ring_pages_with_rollback(int32_t window_tokens, int32_t group_tokens, int32_t page_size,
+                                                     int32_t max_rollback);
 /* Errors: those of fp4pa_validate_cache with the tier named, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT. */
 FP4PA_API fp4pa_status fp4pa_validate_two_tier(const fp4pa_two_tier* cache);
 
@@ -292,16 +305,26 @@ FP4PA_API void fp4pa_kv_output_init_sized(fp4pa_kv_output* output, size_t struct
 
 /* Writes token i of k and v to slot slots[i] (page slot / page_size, row slot % page_size), rotating K and quantising on
  * the way. Negative slots are skipped; slots must be distinct. With V scaled along tokens, tokens come in runs that start at
- * a group boundary and hold whole groups; only a run that ends its page rows may be shorter.
+ * a group boundary and hold whole groups; only the last group of a page may be shorter (its missing rows count as zeros and it cannot be
+ * extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts; token by token it needs
+ * fp4pa_append_two_tier.
+ * On the CPU every slot is checked before anything is written. A GPU looks at none of them unless exec->validate_device_data asks for it:
+ * tokens of slots past the pool are skipped, and V of a token that begins inside a group, or behind a hole in one, is not stored while
+ * its K is - one-token appends among them -, all with FP4PA_OK.
  *   slots  [num_tokens] of slot_type, in the back end's memory
- * Errors: those of fp4pa_validate_cache, FP4PA_SLOT_OUT_OF_RANGE, FP4PA_INCOMPLETE_GROUP, FP4PA_UNKNOWN_BACKEND,
- * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */
+ * Errors: those of fp4pa_validate_cache, FP4PA_INVALID_ARGUMENT (validate_device_data in a capture, too), FP4PA_UNKNOWN_BACKEND,
+ * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR; on the CPU, and on a GPU with validate_device_data, FP4PA_SLOT_OUT_OF_RANGE,
+ * FP4PA_INCOMPLETE_GROUP; with validate_device_data FP4PA_INTERNAL (no memory for the slots). */
 FP4PA_API fp4pa_status fp4pa_append(const fp4pa_cache* cache, const fp4pa_kv_input* k, const fp4pa_kv_input* v,
                                     const void* slots, fp4pa_index_type slot_type, int64_t num_tokens,
                                     const fp4pa_exec* exec);
 
 /* Appends to a two-tier cache. Sequence b receives tokens indptr[b] .. indptr[b+1]-1 of k and v; groups that leave the
- * window are quantised. Token by token, in chunks or at once end bit-identical.
+ * window are quantised, and the ring is left with the last tokens it has room for. Token by token, in chunks or at once end bit-identical
+ * in both tiers.
+ * The ring of a sequence has to hold its tokens fp4pa_quantised_tokens(seq_lens[b]) .. seq_lens[b] - 1. A sequence that begins with
+ * tokens of a prefix cache has none of them there: recompute window_tokens tokens behind P whole groups, write them with
+ * fp4pa_append(recent) to their places in the ring, and continue from a length of P + window_tokens (docs/engine.md).
  *   indptr       [batch + 1] int32, from 0, not decreasing, to at most num_tokens; rows behind its end are padding, and not
  *                stored
  *   seq_lens     [batch] int32, lengths before this append; the caller adds the counts afterwards
@@ -316,7 +339,8 @@ FP4PA_API fp4pa_status fp4pa_append_two_tier(const fp4pa_two_tier* cache, const 
                                              const fp4pa_exec* exec);
 
 /* Dequantises the tokens at `slots` into k and v; either may be null, or have null data. K comes out as stored: rotated if
- * the cache is. A negative slot leaves its row untouched. Errors: as fp4pa_append. */
+ * the cache is. A negative slot leaves its row untouched, and on a GPU one past the pool, too, unless exec->validate_device_data asks for
+ * an error. Errors: as fp4pa_append, without FP4PA_INCOMPLETE_GROUP. */
 FP4PA_API fp4pa_status fp4pa_gather(const fp4pa_cache* cache, const void* slots, fp4pa_index_type slot_type,
                                     int64_t num_tokens, const fp4pa_kv_output* k, const fp4pa_kv_output* v,
                                     const fp4pa_exec* exec);
@@ -380,17 +404,18 @@ typedef struct fp4pa_attention_config {
   size_t struct_size;
   const fp4pa_cache* cache;  /* the only tier, or the old one; copied by plan_create, its memory is not */
   const fp4pa_cache* recent; /* null: one tier */
-  int32_t window_tokens;     /* with recent: as in fp4pa_two_tier, as are the next two */
+  int32_t window_tokens;     /* with recent: as in fp4pa_two_tier, as are the next two; without: 0 */
   int32_t group_tokens;
   int32_t ring_pages;
 
   int32_t num_q_heads; /* a multiple of num_kv_heads; query head h reads KV head h / (num_q_heads / num_kv_heads) */
   fp4pa_dtype q_dtype;
   fp4pa_dtype o_dtype;
-  float sm_scale; /* multiplies Q K^T; 0 = 1 / sqrt(head_dim) */
+  float sm_scale; /* multiplies Q K^T; 0 = 1 / sqrt(head_dim). Of heads padded with zeros it is 1 / sqrt(dimension without them) */
 
   int32_t causal;         /* 0 or 1. Aligned to the end: query i of n sees keys 0 .. len - n + i */
-  int32_t sliding_window; /* a query sees at most this many of its newest visible keys; 0 = all. Needs causal */
+  int32_t sliding_window; /* a query sees at most this many of its newest visible keys; 0 = all. Needs causal. Pages wholly before the
+                             window of a call's first query are not read, and their ids not looked at: they may be free */
   float softcap;          /* logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off */
   int32_t sinks;          /* 0 or 1: fp4pa_attention_args.sinks is read */
   int32_t alibi;          /* 0 or 1: fp4pa_attention_args.alibi_slopes is read */
@@ -414,7 +439,8 @@ typedef struct fp4pa_attention_config {
 /* Defaults: causal, Q and O in bf16, block table; the rest 0. */
 FP4PA_API void fp4pa_attention_config_init_sized(fp4pa_attention_config* config, size_t struct_size);
 
-/* What changes with every call. All pointers are in the back end's memory. */
+/* What changes with every call. All pointers are in the back end's memory. On the CPU q, o and tree_mask of a call without query tokens may
+ * be null, and the page tables of one in which no query has a key. */
 typedef struct fp4pa_attention_args {
   size_t struct_size;
   const void* q;          /* [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned */
@@ -434,16 +460,18 @@ typedef struct fp4pa_attention_args {
   const int32_t* recent_table; /* two tiers: [batch, ring_pages] */
 
   const float* sinks;        /* [num_q_heads] logits that only add to the denominator */
-  const float* alibi_slopes; /* [num_q_heads]; adds slope * (key position - query position) */
+  const float* alibi_slopes; /* [num_q_heads]; adds slope * (key position - query position), positions in this call's sequence */
   const uint64_t* tree_mask; /* [tokens] bit j: this query sees its sequence's query j; at most 64 queries */
 
   void* workspace; /* 256-byte aligned; contents survive between calls only for same_lengths */
   size_t workspace_bytes;
   void* stream; /* cudaStream_t or hipStream_t; ignored by the CPU */
   int32_t batch;
-  /* 0 or 1. 1: batch, qo_indptr's and seq_lens' contents are those of this plan's last run with this workspace, which nobody
-   * else has written since; a GPU then cuts the work as it did there, without a kernel for it. For the layers of a model
-   * behind its first. With validate_device_data, and on the CPU, the work is cut anew all the same. */
+  /* 0 or 1. 1: batch, qo_indptr's and seq_lens' contents are those of the last run with this workspace, which nobody else has written
+   * since, and that run was of this plan, or of one whose configuration is the same but for the caches' pointers and global scales; a GPU
+   * then cuts the work as it did there, without a kernel for it. For the layers of a model behind its first. Layers that differ in
+   * anything else, as in sliding_window, need a plan and a workspace of their own. With validate_device_data, and on the CPU, the work is
+   * cut anew all the same. */
   int32_t same_lengths;
 } fp4pa_attention_args;
 FP4PA_API void fp4pa_attention_args_init_sized(fp4pa_attention_args* args, size_t struct_size);
@@ -476,7 +504,8 @@ FP4PA_API int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan);
 FP4PA_API fp4pa_status fp4pa_run(const fp4pa_plan* plan, const fp4pa_attention_args* args);
 
 /* Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb),
- * lse = log(e^la + e^lb). o and lse may alias either input. A state with LSE = -inf contributes nothing.
+ * lse = log(e^la + e^lb). o and lse may alias either input. A state with LSE = -inf contributes nothing. Sinks belong in one of the two;
+ * with ALiBi the positions of both have to be the same (docs/engine.md).
  *   oa, ob, o [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows], natural log; each aligned to its element
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_HEAD_DIM,
  * FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_ARGUMENT (num_threads), FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */

@@ -48,7 +48,8 @@ TEST_CASE("two_tier_step: chunks end where single tokens end") {
     for (const int group : {16, 32}) {
       for (int before = 0; before < 150; ++before) {
         for (int n = 0; n < 150; ++n) {
-          const core::TwoTierStep step = core::two_tier_step(before, n, window, group);
+          const int ring = window + group + (before + n) % 40;
+          const core::TwoTierStep step = core::two_tier_step(before, n, window, group, ring);
           int quantised = quantised_tokens(before, window, group);
           REQUIRE(step.quantised_before == quantised);
           for (int i = 1; i <= n; ++i) {
@@ -56,11 +57,35 @@ TEST_CASE("two_tier_step: chunks end where single tokens end") {
           }
           REQUIRE(step.quantised_after == quantised);
           REQUIRE(step.length_after == before + n);
-          REQUIRE(step.first_kept == std::max(quantised, before));
+          REQUIRE(step.first_kept == std::max(before + n - ring, before));
+          REQUIRE(step.first_kept <= std::max(quantised, before));
         }
       }
     }
   }
+}
+
+TEST_CASE("min_ring_pages: what a roll-back needs, and not a page more") {
+  for (const int window : {16, 64, 100}) {
+    for (const int group : {16, 32, 96}) {
+      for (const int page_size : {1, 7, 16, 64}) {
+        CHECK(min_ring_pages(window, group, page_size, 1) == min_ring_pages(window, group, page_size));
+        for (const int rollback : {0, 1, 2, 5, 63, 64}) {
+          const int ring = min_ring_pages(window, group, page_size, rollback);
+          // The shorter sequence's first token outside of the old tier, for every length that it was shortened from.
+          int needed = 0;
+          for (int length = rollback; length < 3 * (window + group); ++length) {
+            needed = std::max(needed, length - quantised_tokens(length - rollback, window, group));
+          }
+          CHECK(ring * page_size >= needed);
+          if (rollback > 0) CHECK((ring - 1) * page_size < needed);
+        }
+      }
+    }
+  }
+  CHECK(min_ring_pages(64, 32, 16, -1) == 0);
+  CHECK(min_ring_pages(64, 32, 1, INT32_MAX) == INT32_MAX);
+  CHECK(core::ring_tokens(INT32_MAX, 1024) == INT32_MAX);
 }
 
 TEST_CASE("PageCut covers every token once, and no piece passes its page") {

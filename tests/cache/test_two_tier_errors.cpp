@@ -40,6 +40,7 @@ TEST_CASE("two tiers: what is wrong with a call is named, and nothing is written
        3},
       {{0, 64, 64}, {0, 0}, Status::kBlockIdOutOfRange, "old_table of sequence 0", -1, 2},
       {{0, 64, 64}, {0, 0}, Status::kBlockIdOutOfRange, "recent_table of sequence 0", -1, -1, 1},
+      {{0, 31, 31}, {0, 0}, Status::kBlockIdOutOfRange, "recent_table of sequence 0 has page id -5 at entry 0", -1, -1, 0},
       {{0, 0, 1},
        {0, 31},
        Status::kBlockIdOutOfRange,

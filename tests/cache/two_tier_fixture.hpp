@@ -21,6 +21,7 @@ struct Config {
   Shape recent_shape;
   int window = 64;
   int group = 32;
+  int spare_ring_pages = 0;  // beyond what the window and the group need
   std::vector<int> lengths;  // one sequence each
 };
 
@@ -68,7 +69,7 @@ struct Fixture {
   static int ring(const Config& c) {
     int pages = 0;
     while (pages * c.recent_shape.page_size < c.window + c.group) ++pages;
-    return pages;
+    return pages + c.spare_ring_pages;
   }
   static int old_pages_of_longest(const Config& c) {
     return tokens_quantised(c, *std::max_element(c.lengths.begin(), c.lengths.end())) / c.old_shape.page_size + 1;

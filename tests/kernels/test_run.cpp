@@ -121,6 +121,33 @@ TEST_CASE("the schedule leaves each worker's start, and the note of what goes on
   CHECK(with_notes > 10);
 }
 
+TEST_CASE("a schedule serves every plan whose configuration is the same but for the caches' pointers and global scales") {
+  for (const std::int32_t window : {0, 16}) {
+    for (const std::int32_t split : {0, 128}) {
+      scene::Spec spec = spec_of(64, kMixed);
+      spec.k = spec.v = KvFormat::kFp8E4m3;
+      spec.window = window;
+      Planned first(spec, 5, split);
+      spec.seed = 2;  // of the page ids
+      Planned second(spec, 5, split);
+      second.scene.config.cache.k.global_scale = 0.5f;
+      second.scene.config.cache.v.global_scale = 3.0f;
+      REQUIRE(second.choice.workspace_bytes == first.choice.workspace_bytes);
+      const auto scheduled = [](Planned& p) {
+        std::memset(p.workspace.data(), 0xff, 8 * p.workspace.size());
+        p.params = api::make_params({p.scene.config, p.choice, p.scene.args});
+        p.list = api::work_list(p.params);
+        kLanes32.schedule(p.list);
+        return p.workspace;
+      };
+      const std::vector<std::uint64_t> schedule = scheduled(first);
+      CHECK(scheduled(second) == schedule);
+      second.scene.config.sliding_window = 100;  // this layer needs a workspace of its own
+      CHECK(scheduled(second) != schedule);
+    }
+  }
+}
+
 TEST_CASE("the merge writes the rows that one loop writes") {
   for (const std::int32_t head_dim : {32, 64, 96, 256}) {
     for (const std::int32_t split : {0, 128}) {

@@ -1,16 +1,25 @@
-// Slot checks: see cache_slots.hpp.
-#include "backends/cpu/cache_slots.hpp"
+#include "api/validate_slots.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <new>
 
 #include "api/error.hpp"
+#include "core/paging/slot.hpp"
 
-namespace fp4pa::cpu {
+namespace fp4pa::api {
+namespace {
 
-Status check_slots(const char* operation, const KvCacheDesc& cache, const api::SlotList& slots) noexcept {
+[[nodiscard]] core::SlotView view_of(const SlotList& slots) { return {slots.data, slots.type}; }
+
+}  // namespace
+
+Status check_slots(const char* operation, const KvCacheDesc& cache, const SlotList& slots) noexcept {
   const core::SlotView view = view_of(slots);
   const std::int64_t limit = cache.num_pages * cache.page_size;
   for (std::int64_t i = 0; i < slots.size; ++i) {
     if (view[i] < limit) continue;
-    return api::fail(
+    return fail(
         Status::kSlotOutOfRange,
         "%s: token %lld has slot %lld; the pool has slots 0 to %lld (%lld pages of %d tokens), and negative "
         "ones are skipped",
@@ -20,16 +29,16 @@ Status check_slots(const char* operation, const KvCacheDesc& cache, const api::S
   return Status::kOk;
 }
 
-Status check_groups(const KvCacheDesc& cache, const api::SlotList& slots, std::int32_t group) noexcept {
+Status check_groups(const KvCacheDesc& cache, const SlotList& slots, std::int32_t group) noexcept {
   const core::SlotView view = view_of(slots);
   std::int64_t previous = -1;  // slot before this one in the list
   std::int64_t previous_token = -1;
-  for (std::int64_t i = next_token(view, 0, slots.size); i < slots.size; i = next_token(view, i + 1, slots.size)) {
+  for (std::int64_t i = core::next_token(view, 0, slots.size); i < slots.size; i = core::next_token(view, i + 1, slots.size)) {
     const core::SlotPlace place = core::place_of(view[i], cache.page_size);
     const bool starts_group = place.row % group == 0;
     const bool continues = previous >= 0 && view[i] == previous + 1;
     if (!starts_group && !continues) {
-      return api::fail(
+      return fail(
           Status::kIncompleteGroup,
           "append: token %lld (slot %lld) is row %d of its page, inside a group of %d tokens that does not "
           "begin in this run; V is scaled along tokens, so runs begin at a multiple of %d",
@@ -41,7 +50,7 @@ Status check_groups(const KvCacheDesc& cache, const api::SlotList& slots, std::i
       const core::SlotPlace end = core::place_of(previous, cache.page_size);
       const bool short_group = (end.row + 1) % group != 0 && end.row + 1 != cache.page_size;
       if (short_group && end.page == place.page) {
-        return api::fail(
+        return fail(
             Status::kIncompleteGroup,
             "append: the group that ends at token %lld (slot %lld) has %d of its %d tokens, but token %lld "
             "(slot %lld) is in the same page; only the last group of a page may be shorter",
@@ -55,4 +64,20 @@ Status check_groups(const KvCacheDesc& cache, const api::SlotList& slots, std::i
   return Status::kOk;
 }
 
-}  // namespace fp4pa::cpu
+Status check_device_slots(const Backend& backend, const char* operation, const KvCacheDesc& cache, const SlotList& slots,
+                          std::int32_t group, void* stream) noexcept {
+  if (backend.read_back == nullptr) {
+    return fail(Status::kBackendUnavailable, "%s: back end %s has no validate_device_data in this build", operation, backend.name);
+  }
+  const std::size_t bytes = static_cast<std::size_t>(slots.size) * (slots.type == IndexType::kInt64 ? 8 : 4);
+  const std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[bytes]);
+  if (copy == nullptr) {
+    return fail(Status::kInternal, "%s: no memory to check %lld slots in", operation, static_cast<long long>(slots.size));
+  }
+  if (const Status s = backend.read_back(copy.get(), slots.data, bytes, stream); s != Status::kOk) return s;
+  const SlotList here{copy.get(), slots.type, slots.size};
+  const Status s = check_slots(operation, cache, here);
+  return s != Status::kOk || group == 1 ? s : check_groups(cache, here, group);
+}
+
+}  // namespace fp4pa::api
