@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,31 @@ fp4pa_exec on_cpu() {
   fp4pa_exec_init(&exec);
   exec.backend = "cpu";
   return exec;
+}
+
+fp4pa_kv_input input_of(const std::vector<float>& x) {
+  fp4pa_kv_input in;
+  fp4pa_kv_input_init(&in);
+  in.data = x.data();
+  in.dtype = FP4PA_F32;
+  return in;
+}
+
+fp4pa_kv_output output_to(std::vector<float>& x) {
+  fp4pa_kv_output out;
+  fp4pa_kv_output_init(&out);
+  out.data = x.data();
+  return out;
+}
+
+/// A slot of a cache holds these elements, the same for every head and dimension.
+void check_token(const fp4pa_cache& cache, std::int32_t slot, float of_k, float of_v) {
+  std::vector<float> k(2 * 64), v(2 * 64);
+  const fp4pa_kv_output k_out = output_to(k), v_out = output_to(v);
+  const fp4pa_exec exec = on_cpu();
+  REQUIRE(fp4pa_gather(&cache, &slot, FP4PA_INT32, 1, &k_out, &v_out, &exec) == FP4PA_OK);
+  CHECK(k == std::vector<float>(k.size(), of_k));
+  CHECK(v == std::vector<float>(v.size(), of_v));
 }
 
 }  // namespace
@@ -140,6 +166,9 @@ TEST_CASE("C: validation tells the same story as in C++") {
   cache.desc.head_dim = 64;
   cache.desc.k.format = 17;
   FP4PA_CHECK_C_REFUSED(fp4pa_validate_cache(&cache.desc), FP4PA_UNSUPPORTED_FORMAT, "k.format is 17");
+  cache.desc.k.format = FP4PA_KV_MXFP4;
+  cache.desc.k.nibble_order = 1;
+  FP4PA_CHECK_C_REFUSED(fp4pa_validate_cache(&cache.desc), FP4PA_UNSUPPORTED_FORMAT, "k.nibble_order is 1");
 }
 
 TEST_CASE("C: layout helpers equal those of C++") {
@@ -159,6 +188,9 @@ TEST_CASE("C: layout helpers equal those of C++") {
   CHECK(fp4pa_min_ring_pages(64, 32, 16) == 6);
   CHECK(fp4pa_min_ring_pages(64, 32, 0) == 0);
   CHECK(fp4pa_min_ring_pages(INT32_MAX, INT32_MAX, 1) == INT32_MAX);
+  CHECK(fp4pa_min_ring_pages_with_rollback(64, 32, 16, 0) == 6);
+  CHECK(fp4pa_min_ring_pages_with_rollback(64, 32, 16, 8) == 7);
+  CHECK(fp4pa_min_ring_pages_with_rollback(64, 32, 16, -1) == 0);
   CHECK(fp4pa::quantised_tokens(100, 0, 0) == 0);
   CHECK(fp4pa::min_ring_pages(64, 32, 0) == 0);
   FP4PA_CHECK_C_REFUSED(fp4pa_set_dense_strides(&c.desc, 2), FP4PA_INVALID_ARGUMENT, "order is 2", "nhd");
@@ -168,10 +200,7 @@ TEST_CASE("C: append, copy and gather bring the tokens back") {
   CCache cache;
   std::vector<float> x(2 * 2 * 64);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 4) - 1.0f;  // -1, 0, 1, 2: exact in E2M1
-  fp4pa_kv_input in;
-  fp4pa_kv_input_init(&in);
-  in.data = x.data();
-  in.dtype = FP4PA_F32;
+  const fp4pa_kv_input in = input_of(x);
   const fp4pa_exec exec = on_cpu();
   const std::int64_t slots[2] = {3, 31};
   REQUIRE(fp4pa_append(&cache.desc, &in, &in, slots, FP4PA_INT64, 2, &exec) == FP4PA_OK);
@@ -179,12 +208,59 @@ TEST_CASE("C: append, copy and gather bring the tokens back") {
   REQUIRE(fp4pa_copy_pages(&cache.desc, &src, &dst, 1, &exec) == FP4PA_OK);
 
   std::vector<float> k(x.size(), 99.0f);
-  fp4pa_kv_output out;
-  fp4pa_kv_output_init(&out);
-  out.data = k.data();
+  const fp4pa_kv_output out = output_to(k);
   const std::int32_t copied[2] = {64 + 3, 64 + 31};
   REQUIRE(fp4pa_gather(&cache.desc, copied, FP4PA_INT32, 2, &out, nullptr, &exec) == FP4PA_OK);
   CHECK(k == x);
+}
+
+TEST_CASE("C: append keeps K and V apart") {
+  CCache cache;
+  const std::vector<float> ones(2 * 64, 1.0f), twos(2 * 64, 2.0f);
+  const fp4pa_kv_input k = input_of(ones), v = input_of(twos);
+  const fp4pa_exec exec = on_cpu();
+  const std::int32_t slot = 5;
+  REQUIRE(fp4pa_append(&cache.desc, &k, &v, &slot, FP4PA_INT32, 1, &exec) == FP4PA_OK);
+  check_token(cache.desc, slot, 1.0f, 2.0f);
+}
+
+TEST_CASE("C: append's every choice does what it does in C++, and something") {
+  std::vector<float> x(32 * 2 * 64);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = 0.37f * static_cast<float>(i * i % 97) - 15.0f;
+  const fp4pa_kv_input in = input_of(x);
+  const KvInput cpp_in{x.data(), DType::kF32, 0, 0};
+  std::vector<std::int32_t> slots;
+  for (std::int32_t i = 0; i < 32; ++i) slots.push_back(i);
+  const fp4pa_exec exec = on_cpu();
+  std::set<std::string> seen;  // pools
+  const auto check = [&](auto&& change) {
+    CCache c;
+    test::SmallCache cpp;
+    change(cpp.desc, c.desc);
+    constexpr std::size_t kPoolBytes = 1 << 16;
+    Bytes cpp_pool(kPoolBytes), c_pool(kPoolBytes);
+    (void)set_interleaved_pages(cpp.desc, PageOrder::kNhd, cpp_pool.data());
+    REQUIRE(fp4pa_set_interleaved_pages(&c.desc, FP4PA_PAGE_NHD, c_pool.data(), nullptr) == FP4PA_OK);
+    REQUIRE(fp4pa::append(cpp.desc, cpp_in, cpp_in, slots.data(), IndexType::kInt32, 32, ExecDesc{"cpu"}) == Status::kOk);
+    REQUIRE(fp4pa_append(&c.desc, &in, &in, slots.data(), FP4PA_INT32, 32, &exec) == FP4PA_OK);
+    CHECK(std::memcmp(cpp_pool.data(), c_pool.data(), kPoolBytes) == 0);
+    CHECK(seen.emplace(reinterpret_cast<const char*>(cpp_pool.data()), kPoolBytes).second);
+  };
+  const auto nvfp4 = [](auto& cpp, auto& c) {
+    cpp.k.format = cpp.v.format = KvFormat::kNvfp4;
+    c.k.format = c.v.format = FP4PA_KV_NVFP4;
+  };
+  check([](auto&, auto&) {});
+  check([](auto& cpp, auto& c) { cpp.scale_mode = ScaleMode::kCeil, c.scale_mode = FP4PA_SCALE_CEIL; });
+  check([](auto& cpp, auto& c) { cpp.rotation = Rotation::kHadamard32, c.rotation = 32; });
+  check([](auto& cpp, auto& c) { cpp.v.scale_axis = VScaleAxis::kTokens, c.v.scale_axis = FP4PA_SCALE_AXIS_TOKENS; });
+  check(nvfp4);
+  check([&](auto& cpp, auto& c) { nvfp4(cpp, c), cpp.k.global_scale = c.k.global_scale = 0.02f; });
+  check([&](auto& cpp, auto& c) {
+    nvfp4(cpp, c);
+    cpp.nvfp4_scale = Nvfp4Scale::kFourOverSix;
+    c.nvfp4_scale = FP4PA_NVFP4_FOUR_OVER_SIX;
+  });
 }
 
 TEST_CASE("C: quantise and back") {
@@ -221,16 +297,24 @@ TEST_CASE("C: two tiers") {
   CHECK(fp4pa_validate_two_tier(&tiers) == FP4PA_OK);
   CHECK(fp4pa_old_tier_pages(&tiers, 96) == 1);
 
-  const std::vector<float> x(100 * 2 * 64, 1.0f);
-  fp4pa_kv_input in;
-  fp4pa_kv_input_init(&in);
-  in.data = x.data();
-  in.dtype = FP4PA_F32;
+  const std::vector<float> x(100 * 2 * 64, 1.0f), twos(100 * 2 * 64, 2.0f);
+  const fp4pa_kv_input k = input_of(x), v = input_of(twos);
   const std::int32_t indptr[2] = {0, 100}, seq_lens[1] = {0}, old_table[1] = {1}, recent_table[3] = {2, 0, 1};
   const fp4pa_exec exec = on_cpu();
-  CHECK(fp4pa_append_two_tier(&tiers, &in, &in, indptr, seq_lens, 1, 100, old_table, 1, recent_table, &exec) == FP4PA_OK);
-  CHECK(!old_tier.pool.untouched());
-  CHECK(!pool.untouched());
+  CHECK(fp4pa_append_two_tier(&tiers, &k, &v, indptr, seq_lens, 1, 100, old_table, 1, recent_table, &exec) == FP4PA_OK);
+  check_token(old_tier.desc, 1 * 32 + 5, 1.0f, 2.0f);  // token 5
+  check_token(recent, 0 * 32 + 1, 1.0f, 2.0f);         // token 33
+}
+
+TEST_CASE("C: merging knows whose LSE is whose") {
+  const std::vector<float> a(32, 1.0f), b(32, 3.0f);
+  const float lse_a = 0.0f, lse_b = 20.0f;  // b is all but everything
+  std::vector<float> o(32);
+  float lse = 0.0f;
+  const fp4pa_exec exec = on_cpu();
+  REQUIRE(fp4pa_merge_states(a.data(), &lse_a, b.data(), &lse_b, o.data(), &lse, FP4PA_F32, 1, 32, &exec) == FP4PA_OK);
+  CHECK(o[0] == doctest::Approx(3.0f));
+  CHECK(lse == doctest::Approx(20.0f));
 }
 
 TEST_CASE("C: plan and merge refuse what C++ refuses, and null handles are harmless") {
@@ -245,6 +329,9 @@ TEST_CASE("C: plan and merge refuse what C++ refuses, and null handles are harml
   config.cache = &cache.desc;
   config.num_q_heads = 3;
   FP4PA_CHECK_C_REFUSED(fp4pa_plan_create(&config, &plan), FP4PA_INVALID_HEADS, "num_q_heads is 3");
+  config.num_q_heads = 4;
+  config.window_tokens = 64;
+  FP4PA_CHECK_C_REFUSED(fp4pa_plan_create(&config, &plan), FP4PA_INVALID_ARGUMENT, "window_tokens is 64", "allowed: 0");
   CHECK(plan == nullptr);
   FP4PA_CHECK_C_REFUSED(fp4pa_run(nullptr, nullptr), FP4PA_NULL_POINTER, "plan is null");
   fp4pa_plan_destroy(nullptr);

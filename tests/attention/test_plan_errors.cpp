@@ -111,6 +111,12 @@ TEST_CASE("plan: the two tiers' errors name the tier") {
                 true);
 }
 
+TEST_CASE("plan: a recent tier that is described and not read") {
+  check_refused([](AttentionConfig& c) { c.window_tokens = 64; }, Status::kInvalidArgument, {"window_tokens is 64", "two_tier"});
+  check_refused([](AttentionConfig& c) { c.recent.k.data = c.cache.k.data; }, Status::kInvalidArgument, {"recent has memory", "two_tier is 0"});
+  check_refused([](AttentionConfig& c) { c.recent.v.data = c.cache.v.data; }, Status::kInvalidArgument, {"recent has memory", "two_tier is 0"});
+}
+
 TEST_CASE("plan: heads that do not divide") {
   check_refused([](AttentionConfig& c) { c.num_q_heads = 0; }, Status::kInvalidHeads,
                 {"num_q_heads is 0", "multiples", "2"});
@@ -147,6 +153,12 @@ TEST_CASE("plan: sizes that are zero, negative or too large") {
         c.num_q_heads = 4;
       },
       Status::kInvalidSize, {"max_q_tokens 1073741824", "num_q_heads 4", "2147483647"});
+  check_refused(
+      [](AttentionConfig& c) {
+        c.max_q_tokens = 1 << 30;
+        c.num_q_heads = 2;
+      },
+      Status::kInvalidSize, {"max_q_tokens 1073741824", "num_q_heads 2", "2147483647"});  // one row too many
 }
 
 TEST_CASE("plan: splits, threads and tables outside their range") {
@@ -189,6 +201,7 @@ TEST_CASE("plan: masks and scales outside their range") {
   check_refused([](AttentionConfig& c) { c.softcap = kNan; }, Status::kInvalidArgument, {"softcap is nan"});
   check_refused([](AttentionConfig& c) { c.softcap = kInf; }, Status::kInvalidArgument, {"softcap is inf"});
   check_refused([](AttentionConfig& c) { c.softcap = 3e38f; }, Status::kInvalidArgument, {"softcap is 3e+38", "2^126"});
+  check_refused([](AttentionConfig& c) { c.softcap = 0x1.8p126f; }, Status::kInvalidArgument, {"softcap is 1.276", "2^126"});
   check_refused([](AttentionConfig& c) { c.softcap = 1e-39f; }, Status::kInvalidArgument, {"softcap is 1e-39", "2^-126"});
   check_refused([](AttentionConfig& c) { c.sm_scale = kNan; }, Status::kInvalidArgument, {"sm_scale is nan", "-2^126 to 2^126"});
   check_refused([](AttentionConfig& c) { c.sm_scale = -kInf; }, Status::kInvalidArgument,

@@ -76,6 +76,47 @@ TEST_CASE("run: null pointers, each by name") {
   check_refused(tiers, [](Scene& s) { s.args.recent_table = nullptr; }, Status::kNullPointer, {"recent_table is null"});
 }
 
+TEST_CASE("run: a recent table that the plan does not read") {
+  check_refused([](Scene& s) { s.args.recent_table = s.args.block_table; }, Status::kInvalidArgument, {"recent_table", "two_tier is 0"});
+}
+
+TEST_CASE("run: tensors without elements may be null") {
+  for (const TableKind table : {TableKind::kBlockTable, TableKind::kCsr}) {
+    for (const std::int32_t window : {0, 16}) {
+      Spec spec = two_sequences();
+      spec.table = table;
+      spec.window = window;
+      spec.sequences = {{1, 0, 0}, {2, 0, 1}};
+      const auto without_tables = [](Scene& s) {
+        s.args.block_table = s.args.kv_indices = s.args.recent_table = nullptr;
+        s.args.table_stride = 0;
+      };
+      {  // no keys: O is 0 and LSE -inf
+        Scene s(spec);
+        without_tables(s);
+        REQUIRE(s.run() == Status::kOk);
+        for (std::int32_t token = 0; token < s.q_tokens(); ++token) {
+          for (std::int32_t head = 0; head < s.q_heads(); ++head) {
+            CHECK(s.o_row(token, head) == std::vector<double>(64, 0.0));
+            CHECK(s.lse_of(token, head) == -std::numeric_limits<float>::infinity());
+          }
+        }
+      }
+      spec.sequences = {{0, 40, 0}, {0, 17, 1}};  // no queries: keys are not read
+      Scene s(spec);
+      s.config.tree_mask = true;
+      without_tables(s);
+      s.args.q = s.args.o = nullptr;
+      s.args.lse = nullptr;
+      s.args.tree_mask = nullptr;
+      CHECK(s.run() == Status::kOk);
+      // An indptr that comes back to 0 has queries all the same.
+      s.indptr[1] = 1;
+      CHECK_REFUSED(s.run(), Status::kNullPointer, "q is null");
+    }
+  }
+}
+
 TEST_CASE("run: null sinks, slopes or tree where the plan reads them, and only there") {
   for (int which = 0; which < 3; ++which) {
     Scene s(two_sequences());
@@ -281,6 +322,8 @@ TEST_CASE("run: kv_indptr that is negative or decreases") {
   csr.table = TableKind::kCsr;
   check_refused(csr, [](Scene& s) { s.kv_indptr[0] = -1; }, Status::kInvalidIndptr, {"kv_indptr", "-1"});
   check_refused(csr, [](Scene& s) { s.kv_indptr[2] = 1; }, Status::kInvalidIndptr, {"kv_indptr", "3, 1", "decrease"});
+  csr.sequences[0].q_len = 0;  // whose pages nobody reads
+  check_refused(csr, [](Scene& s) { s.kv_indptr[1] = -1; }, Status::kInvalidIndptr, {"kv_indptr[1..2] is -1"});
 }
 
 TEST_CASE("run: a global scale behind a pointer that is NaN or not positive") {

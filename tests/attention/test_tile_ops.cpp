@@ -23,6 +23,8 @@
 using namespace fp4pa;
 using cpu::kTileKeys;
 using cpu::TileOps;
+using tile::scores_of;
+using tile::tables;
 using tile::Tile;
 
 namespace {
@@ -50,18 +52,6 @@ bool cpu_has(const std::string& set) {
   if (set == "NEON") return true;
 #endif
   return true;  // a name this test does not know must be a set that runs, or it is a typing error
-}
-
-std::vector<const TileOps*> tables() { return {&cpu::tile_ops(), &cpu::scalar_tile_ops()}; }
-
-/// Scores of a tile by one table.
-std::vector<float> scores_of(const TileOps& ops, const Tile& tile, const std::vector<float>& query, std::int32_t rows) {
-  alignas(64) static thread_local unsigned char operand[cpu::kQueryOperandBytes];
-  alignas(64) float scores[cpu::kMaxRows * kTileKeys];
-  std::fill(std::begin(scores), std::end(scores), std::nanf(""));
-  ops.prepare_query(tile.format, query.data(), rows, tile.head_dim, 1.0f, operand);
-  ops.multiply_query_key(tile.format, tile.input(), operand, rows, scores);
-  return {scores, scores + rows * kTileKeys};
 }
 
 /// An operand form may round a query to 16 bits against its row's largest element (FP4 keys on integer units): half a
@@ -147,123 +137,6 @@ TEST_CASE("scores: every format, head size, number of rows and ragged count") {
             CHECK(worst <= 1.0);
           }
         }
-      }
-    }
-  }
-}
-
-TEST_CASE("scores: FP4 keys within the contract, however the query's rounding errors add up") {
-  // A score's error reaches LSE as it is. Queries with many equal elements have many equal rounding errors, which keys of one
-  // sign add up; the worst keys have the signs of the errors themselves, which are known if the query is rounded to
-  // multiples of amax / 32512.
-  constexpr double kLseBound = 1e-3 * 1.4426950408889634;  // of DESIGN, in the scores' log2 units
-  test::Random random(14);
-  for (const TileOps* ops : tables()) {
-    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken}) {
-      for (const std::int32_t head_dim : {64, 128, 256}) {
-        double worst = 0.0;
-        for (std::int32_t sample = 0; sample < 200; ++sample) {
-          const auto large = static_cast<float>(0.05 + 0.3 * random.uniform());
-          const auto small = static_cast<float>(large * (0.2 + 0.75 * random.uniform()));
-          const bool alternating = sample % 2 == 1;
-          std::vector<float> query;
-          for (std::int32_t d = 0; d < head_dim; ++d) {
-            query.push_back((d % 32 == 0 ? large : small) * (alternating && d % 2 == 1 ? -1.0f : 1.0f));
-          }
-          Tile tile(format, head_dim, kTileKeys);
-          // Scales from 1 to 32: from where 16 bits are enough to where they are far from it.
-          const std::int32_t power = sample / 2 % 6;
-          std::memset(tile.scales.data(), format == KvFormat::kNvfp4 ? 0x38 + 8 * power : 127 + power, tile.scales.size());
-          const float level = large / 32512.0f;
-          for (std::int32_t t = 0; t < kTileKeys; ++t) {
-            auto* const row = const_cast<std::uint8_t*>(tile.rows.row[t]);
-            std::memset(row, 0, static_cast<std::size_t>(head_dim / 2));
-            for (std::int32_t d = 0; d < head_dim; ++d) {
-              const float x = query[static_cast<std::size_t>(d)] / level;
-              const bool negative = t % 2 == 0 ? false : x < std::nearbyint(x);
-              const std::uint32_t code = (t < kTileKeys / 2 ? 7u : 5u + random.below(3)) | (negative ? 8u : 0u);
-              row[d / 2] = static_cast<std::uint8_t>(row[d / 2] | code << (4 * (d % 2)));
-            }
-          }
-          const std::vector<float> got = scores_of(*ops, tile, query, 1);
-          for (std::int32_t t = 0; t < kTileKeys; ++t) {
-            double sum = 0.0, size = 0.0;
-            for (std::int32_t d = 0; d < head_dim; ++d) {
-              const double x = query[static_cast<std::size_t>(d)] * tile.value(t, d);
-              sum += x;
-              size += std::abs(x);
-            }
-            // And what f32 may lose in a sum of groups; in one of elements, without integers, as many additions in a row.
-            const double additions = std::string(ops->name) == "AVX3_DL" ? head_dim / 64 + 4 : head_dim / 2;
-            const double allowed = kLseBound + additions * 0x1p-24 * size;
-            worst = std::max(worst, std::abs(got[static_cast<std::size_t>(t)] - sum) / allowed);
-          }
-        }
-        INFO(std::string(ops->name), " ", std::string(name_of(format)), " head_dim ", head_dim);
-        CHECK(worst <= 1.0);
-      }
-    }
-  }
-}
-
-TEST_CASE("scores: FP4 keys and a bf16 query, which 16 bits hold exactly for any softmax scale") {
-  test::Random random(15);
-  for (const TileOps* ops : tables()) {
-    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken}) {
-      constexpr std::int32_t kDim = 128;
-      constexpr float kScale = -0.1275f;
-      Tile tile(format, kDim, kTileKeys);
-      tile.fill(random);
-      std::vector<float> query;
-      for (std::int32_t d = 0; d < kDim; ++d) {
-        // Eight significant bits in the seven binades that share 15 bits with the largest.
-        query.push_back(static_cast<float>((128 + random.below(128)) << random.below(7)) * (random.below(2) == 0 ? 1.0f : -1.0f));
-      }
-      alignas(64) static thread_local unsigned char operand[cpu::kQueryOperandBytes];
-      std::vector<float> got(kTileKeys);
-      ops->prepare_query(format, query.data(), 1, kDim, kScale, operand);
-      ops->multiply_query_key(format, tile.input(), operand, 1, got.data());
-      double worst = 0.0;
-      for (std::int32_t t = 0; t < kTileKeys; ++t) {
-        double sum = 0.0, size = 0.0;
-        for (std::int32_t d = 0; d < kDim; ++d) {
-          const double x = double{kScale} * query[static_cast<std::size_t>(d)] * tile.value(t, d);
-          sum += x;
-          size += std::abs(x);
-        }
-        worst = std::max(worst, std::abs(got[static_cast<std::size_t>(t)] - sum) / size);
-      }
-      INFO(std::string(ops->name), " ", std::string(name_of(format)));
-      CHECK(worst <= 5e-7);
-    }
-  }
-}
-
-TEST_CASE("scores: FP4 keys and queries at the ends of what softmax scales and keys' scales make of them") {
-  struct Case {
-    float element;  // of the query, the first `nonzero`
-    std::int32_t nonzero;
-    float scale;
-    std::uint8_t key_scale;
-  };
-  constexpr std::int32_t kDim = 128;
-  for (const TileOps* ops : tables()) {
-    for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kE8m0PerToken}) {
-      for (const Case& c : {Case{1.0f, 0, 0x1p113f, 127}, Case{1.0f, 0, 0x1p120f, 127}, Case{1.0f, 64, 0x1p115f, 22},
-                            Case{1.984375f * 0x1p-20f, 1, 0x1.04p-96f, 253}, Case{1.984375f * 0x1p-20f, 32, 0x1.04p-96f, 253},
-                            Case{1.5f, 3, 0x1p-114f, 253}}) {
-        Tile tile(format, kDim, kTileKeys);
-        std::memset(tile.codes.data(), 0x77, tile.codes.size());
-        std::memset(tile.scales.data(), c.key_scale, tile.scales.size());
-        std::vector<float> query(kDim, 0.0f);
-        std::fill_n(query.begin(), c.nonzero, c.element);
-        alignas(64) static thread_local unsigned char operand[cpu::kQueryOperandBytes];
-        std::vector<float> got(kTileKeys);
-        ops->prepare_query(format, query.data(), 1, kDim, c.scale, operand);
-        ops->multiply_query_key(format, tile.input(), operand, 1, got.data());
-        const double expected = double{c.scale} * c.nonzero * c.element * tile.value(0, 0);
-        INFO(std::string(ops->name), " ", std::string(name_of(format)), " ", c.nonzero, " of ", c.element, " times ", c.scale);
-        CHECK(std::abs(got[5] - expected) <= 1e-6 * std::abs(expected));
       }
     }
   }

@@ -17,8 +17,10 @@ if(TARGET fp4pa_test_attention)
       LABELS "attention;slow" TIMEOUT 900
       ENVIRONMENT "FP4PA_CPU_TARGET=${instructions}"
       SKIP_REGULAR_EXPRESSION "this CPU lacks instruction set")
+    fp4pa_expect_cases(attention.${instructions})
   endforeach()
   # One thread granted where two are planned: OpenMP's limit is read when the process starts.
   add_test(NAME attention.one_thread COMMAND fp4pa_test_attention --test-suite=paths)
   set_tests_properties(attention.one_thread PROPERTIES LABELS attention TIMEOUT 900 ENVIRONMENT "OMP_THREAD_LIMIT=1")
+  fp4pa_expect_cases(attention.one_thread)
 endif()

@@ -1,9 +1,11 @@
-// A tile of K or V rows for the tests of the CPU's tile operations: bytes at the very end of mapped memory, and what
-// they stand for in double precision.
+// A tile of K or V rows for the tests of the CPU's tile operations: bytes at the very end of mapped memory, what they stand
+// for in double precision, and the scores that a table of operations makes of them.
 #pragma once
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -129,5 +131,19 @@ struct Tile {
   Fenced codes, scales;
   TileRows rows{};
 };
+
+/// The table that this process dispatched to, and the scalar one.
+inline std::vector<const cpu::TileOps*> tables() { return {&cpu::tile_ops(), &cpu::scalar_tile_ops()}; }
+
+/// Scores of a tile by one table.
+inline std::vector<float> scores_of(const cpu::TileOps& ops, const Tile& tile, const std::vector<float>& query, std::int32_t rows,
+                                    float scale = 1.0f) {
+  alignas(64) static thread_local unsigned char operand[cpu::kQueryOperandBytes];
+  alignas(64) float scores[cpu::kMaxRows * cpu::kTileKeys];
+  std::fill(std::begin(scores), std::end(scores), std::nanf(""));
+  ops.prepare_query(tile.format, query.data(), rows, tile.head_dim, scale, operand);
+  ops.multiply_query_key(tile.format, tile.input(), operand, rows, scores);
+  return {scores, scores + rows * cpu::kTileKeys};
+}
 
 }  // namespace tile

@@ -19,6 +19,14 @@ Memory with_stride(const Memory& rows, std::int64_t row, std::int64_t from, std:
   return moved;
 }
 
+/// Rows of `row` bytes, from [tokens, heads] to [heads, tokens] and strides of `to` bytes.
+Memory heads_outermost(const Memory& rows, std::int64_t tokens, std::int64_t heads, std::size_t row, std::size_t to) {
+  const auto count = static_cast<std::size_t>(tokens * heads), h = static_cast<std::size_t>(heads), n = static_cast<std::size_t>(tokens);
+  Memory moved(count * to);
+  for (std::size_t i = 0; i < count; ++i) std::memcpy(moved.data() + (i % h * n + i / h) * to, rows.data() + i * row, row);
+  return moved;
+}
+
 /// A run with rows of O that lie 72 floats apart and no token stride gives `bits`, once its gaps are taken out.
 template <class Args, class Run>
 void check_heads_apart(Args args, Outputs& out, const std::vector<std::uint8_t>& bits, Run&& run) {
@@ -27,7 +35,7 @@ void check_heads_apart(Args args, Outputs& out, const std::vector<std::uint8_t>&
   args.o = o.data();
   args.o_head_stride = 72;
   REQUIRE(run(args) == FP4PA_OK);
-  out.o = with_stride(o, 64, 72, 64);
+  std::memcpy(out.o.data(), with_stride(o, 64, 72, 64).data(), out.o.size());  // in place: other calls write there, too
   CHECK(out.bits() == bits);
 }
 
@@ -118,11 +126,48 @@ TEST_CASE("C dense: a call gives the bits of the C++ call") {
   apart.q_head_stride = 192;
   check_heads_apart(apart, call.out, bits, [plan](const fp4pa_dense_args& a) { return fp4pa_dense_run(plan, &a); });
 
+  fp4pa_dense_args outermost = args;
+  const Memory outer_q = heads_outermost(call.q.data, 16, 4, 64 * 4, 72 * 4), outer_k = heads_outermost(call.k.data, 73, 2, 64 * 4, 72 * 4),
+               outer_v = heads_outermost(call.v.data, 73, 2, 64 * 4, 72 * 4);
+  outermost.q = outer_q.data();
+  outermost.k = outer_k.data();
+  outermost.v = outer_v.data();
+  outermost.q_token_stride = outermost.k_token_stride = outermost.v_token_stride = 72;
+  outermost.q_head_stride = 16 * 72;
+  outermost.k_head_stride = outermost.v_head_stride = 73 * 72;
+  call.out.reset();
+  REQUIRE(fp4pa_dense_run(plan, &outermost) == FP4PA_OK);
+  CHECK(call.out.bits() == bits);
+
   args.reserved = 1;
   DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_run(plan, &args)), Status::kInvalidArgument, "reserved is 1");
   DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_run(nullptr, &args)), Status::kNullPointer, "plan is null");
   DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_run(plan, nullptr)), Status::kNullPointer, "args is null");
   fp4pa_dense_plan_destroy(plan);
+
+  call.config.k_format = KvFormat::kNvfp4;
+  call.config.k_global_scale = 0.01f;
+  call.config.batch_invariant = false;
+  call.config.num_threads = 7;  // of which the workspace tells, now that work is shared out among them
+  REQUIRE(call.run(backend) == Status::kOk);
+  const std::vector<std::uint8_t> multiplied = call.out.bits();
+  CHECK(multiplied != bits);
+  config.k_format = FP4PA_KV_NVFP4;
+  config.k_global_scale = 0.01f;
+  config.batch_invariant = 0;
+  config.num_threads = 7;
+  REQUIRE(fp4pa_dense_plan_create(&config, &plan) == FP4PA_OK);
+  CHECK(fp4pa_dense_plan_workspace_bytes(plan) == call.plan.workspace_bytes());
+  args.reserved = 0;
+  args.workspace = call.args.workspace;
+  args.workspace_bytes = call.args.workspace_bytes;
+  call.out.reset();
+  REQUIRE(fp4pa_dense_run(plan, &args) == FP4PA_OK);
+  CHECK(call.out.bits() == multiplied);
+  fp4pa_dense_plan_destroy(plan);
+
+  config.matrix_path = 3;
+  DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_plan_create(&config, &plan)), Status::kInvalidArgument, "matrix_path is 3");
   fp4pa_dense_plan_destroy(nullptr);
   CHECK(fp4pa_dense_plan_workspace_bytes(nullptr) == 0);
 }
@@ -176,6 +221,21 @@ TEST_CASE("C mxfp8: a call gives the bits of the C++ call") {
     REQUIRE(fp4pa_mxfp8_run(plan, &args) == FP4PA_OK);
     CHECK(call.out.bits() == bits);
     check_heads_apart(args, call.out, bits, [plan](const fp4pa_mxfp8_args& a) { return fp4pa_mxfp8_run(plan, &a); });
+
+    std::vector<Memory> moved;  // what the tensors below point to
+    const auto outermost = [&moved](const Mxfp8Data& x, std::int64_t tokens, std::int64_t heads) {
+      moved.push_back(heads_outermost(x.codes, tokens, heads, 64, 80));
+      moved.push_back(heads_outermost(x.scales, tokens, heads, 2, 3));
+      return fp4pa_mxfp8_tensor{moved[moved.size() - 2].data(), 80, tokens * 80, moved.back().data(), 3, tokens * 3, {0, 0}};
+    };
+    fp4pa_mxfp8_args strided = args;
+    strided.q = outermost(call.q, 16, 4);
+    strided.k = outermost(call.k, 73, 2);
+    strided.v = outermost(call.v, 73, 2);
+    call.out.reset();
+    REQUIRE(fp4pa_mxfp8_run(plan, &strided) == FP4PA_OK);
+    CHECK(call.out.bits() == bits);
+
     args.v.reserved[1] = 3;
     DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_mxfp8_run(plan, &args)), Status::kInvalidArgument, "v.reserved");
     fp4pa_mxfp8_plan_destroy(plan);

@@ -430,6 +430,11 @@ TEST_CASE("mxfp8: bad input is refused by name, and nothing is written") {
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.token_stride = 64; }), Status::kInvalidStrides, "v.", "overlap");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.v.scale_head_stride = -2; }), Status::kInvalidStrides,
                       "v.scale_head_stride is -2", "0 (dense)");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) {
+                        a.q.scale_token_stride = 1;  // of rows of two scales
+                        a.q.scale_head_stride = 200;
+                      }),
+                      Status::kInvalidStrides, "q.scale_token_stride is 1", "rows of 2 bytes overlap");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.o = nullptr; }), Status::kNullPointer, "o is null");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.batch = 5; }), Status::kPlanMismatch, "batch is 5", "max_batch 4");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.q_tokens = 110; }), Status::kPlanMismatch, "q_tokens is 110",

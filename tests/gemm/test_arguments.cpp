@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <omp.h>
 
+#include <set>
 #include <utility>
 
 #include "fp4pa/fp4pa.h"
@@ -39,6 +40,70 @@ struct Call {
   LinearArgs args;
 };
 
+/// A weight [12, 96], quantised, and three rows of X multiplied by it: every byte that the two calls write.
+struct Written {
+  [[nodiscard]] std::string bytes() const {
+    std::string all;
+    for (const Memory* part : {&codes, &scales, &out}) all.append(reinterpret_cast<const char*>(part->data()), part->bytes());
+    return all;
+  }
+  Memory codes{12 * 96 / 2}, scales{4096, 0}, out{3 * 12 * 4}, workspace{1 << 16};
+};
+
+Written in_cpp(const QuantizeConfig& config, const std::vector<float>& w, LinearArgs args) {
+  Written written;
+  const ExecDesc exec{"cpu", nullptr, 1};
+  REQUIRE(fp4_quantize_weight(config, w.data(), DType::kF32, 12, 96, 1, written.codes.data(), written.scales.data(), nullptr,
+                              &args.weight, exec) == Status::kOk);
+  args.out = written.out.data();
+  args.workspace = written.workspace.data();
+  args.workspace_bytes = written.workspace.bytes();
+  REQUIRE(fp4_linear(args, exec) == Status::kOk);
+  return written;
+}
+
+fp4pa_exec one_thread() {
+  fp4pa_exec exec;
+  fp4pa_exec_init(&exec);
+  exec.backend = "cpu";
+  exec.num_threads = 1;
+  return exec;
+}
+
+Written in_c(const QuantizeConfig& config, const std::vector<float>& w, const LinearArgs& args) {
+  Written written;
+  const fp4pa_exec exec = one_thread();
+  fp4pa_quantize_config c;
+  fp4pa_quantize_config_init(&c);
+  c.format = static_cast<int>(config.format);
+  c.scale_layout = static_cast<int>(config.scale_layout);
+  c.scale_mode = static_cast<int>(config.scale_mode);
+  c.nvfp4_scale = static_cast<int>(config.nvfp4_scale);
+  c.global_scale = config.global_scale;
+  fp4pa_fp4_weight weight;
+  fp4pa_fp4_weight_init(&weight);
+  REQUIRE(fp4pa_fp4_quantize_weight(&c, w.data(), FP4PA_F32, 12, 96, 1, written.codes.data(), written.scales.data(), nullptr, &weight,
+                                    &exec) == FP4PA_OK);
+  fp4pa_linear_args a;
+  fp4pa_linear_args_init(&a);
+  a.weight = &weight;
+  a.x = args.x;
+  a.x_dtype = static_cast<int>(args.x_dtype);
+  a.m = args.m;
+  a.activations = static_cast<int>(args.activations);
+  a.bias = args.bias;
+  a.bias_dtype = static_cast<int>(args.bias_dtype);
+  a.x_global_scale = args.x_global_scale;
+  a.scale_mode = static_cast<int>(args.scale_mode);
+  a.nvfp4_scale = static_cast<int>(args.nvfp4_scale);
+  a.out = written.out.data();
+  a.out_dtype = static_cast<int>(args.out_dtype);
+  a.workspace = written.workspace.data();
+  a.workspace_bytes = written.workspace.bytes();
+  REQUIRE(fp4pa_fp4_linear(&a, &exec) == FP4PA_OK);
+  return written;
+}
+
 }  // namespace
 
 TEST_CASE("gemm arguments: each wrong one is named") {
@@ -49,6 +114,7 @@ TEST_CASE("gemm arguments: each wrong one is named") {
   { Call c; c.args.weight.batch = 2; c.args.batch = 3; c.fails(Status::kInvalidSize, "weight.batch is 2; allowed: 1, or batch, which is 3"); }
   { Call c; c.args.weight.rows = 0; c.fails(Status::kInvalidSize, "weight.rows is 0"); }
   { Call c; c.args.weight.cols = -5; c.fails(Status::kInvalidSize, "weight.cols is -5"); }
+  { Call c; c.args.weight.cols = 2147483521; c.fails(Status::kInvalidSize, "weight.cols is 2147483521; allowed: 1 to 2147483520"); }
   { Call c; c.args.weight.format = BlockFormat::kMxfp8; c.fails(Status::kUnsupportedFormat, "weight.format is 2 (mxfp8); allowed: 0 (mxfp4), 1 (nvfp4)"); }
   { Call c; c.args.weight.scale_layout = static_cast<ScaleLayout>(7); c.fails(Status::kUnsupportedFormat, "scale_layout is 7"); }
   { Call c; c.args.x_dtype = DType::kF32; c.fails(Status::kUnsupportedFormat, "x_dtype is f32; allowed with activations a16: f16, bf16"); }
@@ -92,6 +158,8 @@ TEST_CASE("gemm arguments: of the quantiser and of fp4_matmul") {
   CHECK(quantize(config, 8, codes.data(), nullptr) == Status::kUnsupportedFormat);
   CHECK(fp4_weight_code_bytes(BlockFormat::kMxfp8, 8, 64) == 0);
   CHECK(fp4_weight_code_bytes(BlockFormat::kMxfp4, std::int64_t{1} << 40, 64) == 0);
+  CHECK(fp4_weight_code_bytes(BlockFormat::kMxfp4, 1, 2147483520) == 2147483520 / 2);  // K in whole stages of 128 fits 32 bits
+  CHECK(fp4_weight_code_bytes(BlockFormat::kMxfp4, 1, 2147483521) == 0);
   CHECK(fp4_weight_code_bytes(BlockFormat::kMxfp4, 2, 33) == 2 * 32);
   CHECK(fp4_weight_scale_bytes(BlockFormat::kNvfp4, ScaleLayout::kBlocked, 129, 65, 2) == 2 * 256 * 8);
 
@@ -99,9 +167,31 @@ TEST_CASE("gemm arguments: of the quantiser and of fp4_matmul") {
   std::size_t bytes = 0;
   m.m = m.n = m.k = 16;
   CHECK(fp4_matmul_workspace(m, &bytes) == Status::kOk);
+  MatmulArgs wide = m;
+  wide.k = 2147483521;
+  CHECK(fp4_matmul_workspace(wide, &bytes) == Status::kInvalidSize);
+  CHECK(std::string(last_error_detail()) == "k is 2147483521; allowed: 1 to 2147483520");
   m.k = 0;
   CHECK(fp4_matmul_workspace(m, &bytes) == Status::kInvalidSize);
   CHECK(std::string(last_error_detail()).find("k is 0") == 0);
+}
+
+TEST_CASE("gemm arguments: sizes whose bytes would wrap around") {
+  constexpr std::int64_t kMost = 2147483647;
+  const auto sized = [](std::int64_t m, std::int64_t rows, std::int64_t cols) {
+    LinearArgs a;
+    a.weight.rows = rows;
+    a.weight.cols = cols;
+    a.m = m;
+    a.batch = 65535;
+    std::size_t bytes = 0;
+    return fp4_linear_workspace(a, &bytes, ExecDesc{"cpu", nullptr, 1});
+  };
+  CHECK(sized(16, 32, 64) == Status::kOk);
+  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>(1, 2147483520), {kMost, 1}}) {  // those of X, of the result
+    CHECK(sized(kMost, rows, cols) == Status::kInvalidSize);
+    CHECK(std::string(last_error_detail()) == "m is 2147483647; allowed: what fits the address space with batch 65535");
+  }
 }
 
 TEST_CASE("gemm arguments: one thread's workspace serves any number of threads") {
@@ -176,6 +266,37 @@ TEST_CASE("gemm arguments: one thread's workspace serves any number of threads")
   }
 }
 
+TEST_CASE("gemm in C: every choice does what it does in C++, and something") {
+  const std::vector<float> w = gaussian(12 * 96, 1), x = gaussian(3 * 96, 2), offsets = gaussian(12, 3);
+  const Tensor bias(DType::kF32, offsets), half_bias(DType::kF16, offsets);
+  std::set<std::string> seen;
+  const auto check = [&](const char* choice, auto&& change) {
+    CAPTURE(std::string(choice));
+    QuantizeConfig config;
+    config.format = BlockFormat::kNvfp4;
+    LinearArgs args;
+    args.x = x.data();
+    args.x_dtype = args.out_dtype = DType::kF32;
+    args.m = 3;
+    args.activations = ActivationForm::kFp4;
+    change(config, args);
+    const std::string wanted = in_cpp(config, w, args).bytes();
+    CHECK(in_c(config, w, args).bytes() == wanted);
+    CHECK(seen.insert(wanted).second);
+  };
+  check("none", [](auto&, auto&) {});
+  check("bias in f32", [&](auto&, auto& a) { a.bias = bias.memory.data(), a.bias_dtype = DType::kF32; });
+  check("bias in f16", [&](auto&, auto& a) { a.bias = half_bias.memory.data(), a.bias_dtype = DType::kF16; });
+  check("X's multiplier", [](auto&, auto& a) { a.x_global_scale = 0.013f; });
+  check("X's rule of scales", [](auto&, auto& a) { a.nvfp4_scale = Nvfp4Scale::kFourOverSix; });
+  check("W's rule of scales", [](auto& c, auto&) { c.nvfp4_scale = Nvfp4Scale::kFourOverSix; });
+  check("W's multiplier", [](auto& c, auto&) { c.global_scale = 0.004f; });
+  check("W's layout", [](auto& c, auto&) { c.scale_layout = ScaleLayout::kBlocked; });
+  check("MXFP4", [](auto& c, auto&) { c.format = BlockFormat::kMxfp4; });
+  check("X's rounding of scales", [](auto& c, auto& a) { c.format = BlockFormat::kMxfp4, a.scale_mode = ScaleMode::kEven; });
+  check("W's rounding of scales", [](auto& c, auto&) { c.format = BlockFormat::kMxfp4, c.scale_mode = ScaleMode::kCeil; });
+}
+
 TEST_CASE("gemm in C: the same result, and structs of another age are refused") {
   const std::vector<float> w = gaussian(12 * 40, 1), x = gaussian(3 * 40, 2);
   Memory codes(fp4pa_fp4_weight_code_bytes(FP4PA_BLOCK_NVFP4, 12, 40, 1));
@@ -185,10 +306,7 @@ TEST_CASE("gemm in C: the same result, and structs of another age are refused") 
   fp4pa_quantize_config_init(&config);
   config.format = FP4PA_BLOCK_NVFP4;
   config.scale_layout = FP4PA_SCALES_BLOCKED;
-  fp4pa_exec exec;
-  fp4pa_exec_init(&exec);
-  exec.backend = "cpu";
-  exec.num_threads = 1;
+  const fp4pa_exec exec = one_thread();
   fp4pa_fp4_weight weight;
   fp4pa_fp4_weight_init(&weight);
   REQUIRE(fp4pa_fp4_quantize_weight(&config, w.data(), FP4PA_F32, 12, 40, 1, codes.data(), scales.data(), &global, &weight,

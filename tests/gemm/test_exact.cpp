@@ -34,6 +34,14 @@ int grid_cases() {
   return asked != nullptr ? std::atoi(asked) : FP4PA_GEMM_CASES;
 }
 
+/// Whether kernels of sm_90 can be run; says so where they cannot.
+bool runs_on_cuda() {
+  const std::vector<std::string> backends = runnable_backends();
+  if (std::find(backends.begin(), backends.end(), "cuda") != backends.end()) return true;
+  MESSAGE("not run: no CUDA back end");
+  return false;
+}
+
 template <class T, std::size_t N>
 T pick(std::mt19937& random, const T (&choices)[N]) {
   return choices[random() % N];
@@ -71,8 +79,7 @@ TEST_CASE("gemm: a grid of ragged sizes, formats, layouts, types, batches") {
 
 // On sm_90 small products with so many rows of X are another kernel's.
 TEST_CASE("gemm: 9 to 16 rows of X in products that fill a GPU") {
-  const std::vector<std::string> backends = runnable_backends();
-  if (std::find(backends.begin(), backends.end(), "cuda") == backends.end()) return;
+  if (!runs_on_cuda()) return;
   struct Shape {
     std::int64_t batch, n, k;  // the largest
   };
@@ -102,8 +109,7 @@ TEST_CASE("gemm: 9 to 16 rows of X in products that fill a GPU") {
 
 // On sm_90 blocks have so many rows of X, 192 and 256, only where there is work for all of them.
 TEST_CASE("gemm: many rows of X in products that fill a GPU") {
-  const std::vector<std::string> backends = runnable_backends();
-  if (std::find(backends.begin(), backends.end(), "cuda") == backends.end()) return;
+  if (!runs_on_cuda()) return;
   struct Shape {
     std::int64_t m, n;
   };

@@ -141,6 +141,17 @@ TEST_CASE("weights: NVFP4's multiplier is amax / 2688, weight by weight; 1 where
   }
 }
 
+TEST_CASE("weights: NVFP4's multiplier is the least normal number where amax / 2688 is smaller still") {
+  for (const std::string& backend : runnable_backends()) {
+    CAPTURE(backend);
+    OwnedWeight w(BlockFormat::kNvfp4, ScaleLayout::kLinear, 3, 50);
+    REQUIRE(w.quantize(Tensor(DType::kF32, std::vector<float>(3 * 50, 0x1p-120f)), ExecDesc{backend.c_str()}) == Status::kOk);
+    float global = 0;
+    std::memcpy(&global, w.globals.data(), sizeof global);
+    CHECK(global == 0x1p-126f);
+  }
+}
+
 TEST_CASE("weights: MXFP4 experts as gpt-oss writes them, blocks [experts, N, groups, 16] and scales [experts, N, groups]") {
   const std::int64_t experts = 3, rows = 20, groups = 3;
   constexpr float kValues[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};

@@ -185,6 +185,12 @@ TEST_CASE("which cut a batch gets") {
     Work far = of_lengths(lengths, 8, 528);
     CHECK(!prefers(far, 7));
   }
+  SUBCASE("a line where the longer part of a unit that does not halve decides") {
+    Work near = of_lengths({65 * 64, 58 * 64}, 1, 4);
+    CHECK(!prefers(near, 1));
+    Work nearer = of_lengths({65 * 64, 61 * 64}, 1, 4);
+    CHECK(prefers(nearer, 1));
+  }
   SUBCASE("nothing to do") {
     Work w = of_lengths({0, 0}, 2, 8);
     CHECK(prefers(w, 10));

@@ -191,6 +191,20 @@ TEST_CASE("bench: what a device cannot measure is named, and is no failure") {
   CHECK(document.at("skipped").at(0).at("failed") == false);
 }
 
+TEST_CASE("bench: percentiles are the nearest samples, and of several calls each has its share") {
+  const fp4pa::tool::Spread together = fp4pa::tool::spread_of({5, 1, 4, 2, 3, 6, 7, 8, 9, 10, 11});
+  CHECK(together.min == 1.0);
+  CHECK(together.p10 == 2.0);
+  CHECK(together.median == 6.0);
+  CHECK(together.p90 == 10.0);
+  CHECK(together.repeats == 11);
+  const fp4pa::tool::Spread each = fp4pa::tool::per_call(together, 4);
+  CHECK(each.min == 0.25);
+  CHECK(each.p10 == 0.5);
+  CHECK(each.median == 1.5);
+  CHECK(each.p90 == 2.5);
+}
+
 TEST_CASE("bench: bytes of ragged lengths are those of the lengths, and operations of all keys are all pairs") {
   fp4pa::tool::DecodeSpec spec;
   spec.batch = 5;
@@ -332,6 +346,18 @@ TEST_CASE("bench: CSV has every column that any result has, and quotes what need
         "bench,format,n,shape,ms_median,ms_min,gbs,none,tflops\n"
         "a,\"x,\"\"y\"\"\",1,,2.5,2,7,,\n"
         "b,z,,2x3,3.5,3,8,,9\n");
+}
+
+TEST_CASE("bench: without a bandwidth results are no share of one") {
+  const std::string decode = "bench decode --format mxfp4 --warmup 0 --repeats 1 --warm-caches --no-bandwidth" + std::string(kTiny);
+  const ordered_json printed = ordered_json::parse(run_tool(decode + " --json -").out);
+  CHECK(printed.at("read_bandwidth").empty());
+  REQUIRE(printed.at("results").size() == 1);
+  CHECK(printed.at("results").at(0).at("bandwidth_share").is_null());
+  CHECK(printed.at("results").at(0).at("gbs").get<double>() > 0.0);
+  const std::string table = run_tool(decode).out;
+  CHECK(table.find("read bandwidth") == std::string::npos);
+  CHECK(table.find(" %") == std::string::npos);
 }
 
 TEST_CASE("bench: --json and --csv alone print, and no option becomes a file") {

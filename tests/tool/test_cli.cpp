@@ -298,6 +298,7 @@ TEST_CASE("cli: bench compare says which configuration is slowest, and what the 
                                  row("bf16", "2") + "," + row("bf16", "4") + "," + row("bf16", "6"));
   check_fails("bench compare --fail-above 1.2 " + a + " " + b, 1,
               "fp4pa: decode format=mxfp4: slower by a factor of 4.000; allowed 1.200");
+  CHECK(run_tool("bench compare --fail-above 4 " + a + " " + b).exit_code == 0);
   for (const char* none : {"-1", "0", "nan", "inf"}) {
     check_fails("bench compare --fail-above=" + std::string(none) + " " + a + " " + b, 2,
                 "--fail-above: " + std::string(none) + "; allowed: finite numbers above 0");
