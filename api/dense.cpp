@@ -131,7 +131,7 @@ Status plan_paged(const AttentionConfig& config, AttentionPlan* plan) noexcept {
 }
 
 Status validate_workspace(const void* workspace, std::size_t bytes, std::size_t needed) noexcept {
-  if (const Status s = validate_pointer("workspace", workspace, 256); s != Status::kOk) return s;
+  if (const Status s = validate_pointer("workspace", workspace, kWorkspaceAlignment); s != Status::kOk) return s;
   if (bytes >= needed) return Status::kOk;
   return fail(Status::kWorkspaceTooSmall, "workspace_bytes is %zu; the plan needs at least %zu", bytes, needed);
 }

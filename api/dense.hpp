@@ -8,6 +8,7 @@
 #include "api/error.hpp"
 #include "api/plan_access.hpp"
 #include "api/select.hpp"
+#include "api/workspace.hpp"
 #include "fp4pa/dense_attention.hpp"
 
 namespace fp4pa {
@@ -36,13 +37,12 @@ class WorkspaceParts {
   /// Offset of the next part.
   [[nodiscard]] std::size_t add(std::size_t bytes) noexcept {
     const std::size_t at = total_;
-    total_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    total_ += workspace_part(bytes);
     return at;
   }
   [[nodiscard]] std::size_t total() const noexcept { return total_; }
 
  private:
-  static constexpr std::size_t kAlignment = 256;
   std::size_t total_ = 0;
 };
 

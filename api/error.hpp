@@ -12,3 +12,9 @@ namespace fp4pa::api {
 [[gnu::format(printf, 2, 3)]] Status fail(Status status, const char* format, ...) noexcept;
 
 }  // namespace fp4pa::api
+
+/// Ends the function with the status of a step that failed.
+#define FP4PA_RETURN_IF_FAILED(expression)                                                        \
+  do {                                                                                            \
+    if (const ::fp4pa::Status status_ = (expression); status_ != ::fp4pa::Status::kOk) return status_; \
+  } while (false)

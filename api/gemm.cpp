@@ -13,6 +13,7 @@
 #include "api/saturating.hpp"
 #include "api/select.hpp"
 #include "api/validate.hpp"
+#include "api/workspace.hpp"
 #include "core/gemm/weight.hpp"
 
 namespace fp4pa {
@@ -22,10 +23,11 @@ using api::Backend;
 using api::fail;
 using api::kSaturated;
 using api::saturating_mul;
+using api::workspace_part;
 
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;  // exclusive; also of m, so that 32-bit tile indices serve
+constexpr std::int64_t kMaxCols = kMaxSize - 128;         // inclusive: kernels count X's columns in whole stages of 128, in 32 bits
 constexpr std::int64_t kMaxBatch = 65535;                 // a grid's third dimension
-constexpr std::size_t kWorkspaceAlignment = 256;
 
 [[nodiscard]] Status validate_count(const char* name, std::int64_t value, std::int64_t least, std::int64_t most) noexcept {
   if (value >= least && value <= most) return Status::kOk;
@@ -66,9 +68,9 @@ constexpr std::size_t kWorkspaceAlignment = 256;
 }
 
 [[nodiscard]] Status validate_shape(std::int64_t rows, std::int64_t cols, std::int64_t batch) noexcept {
-  if (const Status s = validate_count("rows", rows, 1, kMaxSize - 1); s != Status::kOk) return s;
-  if (const Status s = validate_count("cols", cols, 1, kMaxSize - 1); s != Status::kOk) return s;
-  if (const Status s = validate_count("batch", batch, 1, kMaxBatch); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_count("rows", rows, 1, kMaxSize - 1));
+  FP4PA_RETURN_IF_FAILED(validate_count("cols", cols, 1, kMaxCols));
+  FP4PA_RETURN_IF_FAILED(validate_count("batch", batch, 1, kMaxBatch));
   if (saturating_mul(saturating_mul(rows, cols + 31), 4 * batch) != kSaturated) return Status::kOk;
   return fail(Status::kInvalidSize, "rows is %" PRId64 ", cols is %" PRId64 " and batch is %" PRId64
               "; allowed: what fits the address space", rows, cols, batch);
@@ -81,32 +83,32 @@ constexpr std::size_t kWorkspaceAlignment = 256;
 
 [[nodiscard]] bool has_bytes(BlockFormat format, std::int64_t rows, std::int64_t cols, std::int64_t batch) noexcept {
   return (format == BlockFormat::kMxfp4 || format == BlockFormat::kNvfp4) && rows > 0 && rows < kMaxSize && cols > 0 &&
-         cols < kMaxSize && batch > 0 && batch <= kMaxBatch &&
+         cols <= kMaxCols && batch > 0 && batch <= kMaxBatch &&
          saturating_mul(saturating_mul(rows, cols + 31), 4 * batch) != kSaturated;
 }
 
 /// Sizes and forms of a product, which is all that its workspace depends on.
 [[nodiscard]] Status validate_product(const LinearArgs& a) noexcept {
   const Fp4Weight& w = a.weight;
-  if (const Status s = validate_format("weight.format", w.format); s != Status::kOk) return s;
-  if (const Status s = validate_layout("weight.scale_layout", w.scale_layout); s != Status::kOk) return s;
-  if (const Status s = validate_count("weight.rows", w.rows, 1, kMaxSize - 1); s != Status::kOk) return s;
-  if (const Status s = validate_count("weight.cols", w.cols, 1, kMaxSize - 1); s != Status::kOk) return s;
-  if (const Status s = validate_count("m", a.m, 0, kMaxSize - 1); s != Status::kOk) return s;
-  if (const Status s = validate_count("batch", a.batch, 1, kMaxBatch); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_format("weight.format", w.format));
+  FP4PA_RETURN_IF_FAILED(validate_layout("weight.scale_layout", w.scale_layout));
+  FP4PA_RETURN_IF_FAILED(validate_count("weight.rows", w.rows, 1, kMaxSize - 1));
+  FP4PA_RETURN_IF_FAILED(validate_count("weight.cols", w.cols, 1, kMaxCols));
+  FP4PA_RETURN_IF_FAILED(validate_count("m", a.m, 0, kMaxSize - 1));
+  FP4PA_RETURN_IF_FAILED(validate_count("batch", a.batch, 1, kMaxBatch));
   if (w.batch != 1 && w.batch != a.batch) {
     return fail(Status::kInvalidSize, "weight.batch is %" PRId64 "; allowed: 1, or batch, which is %" PRId64, w.batch,
                 a.batch);
   }
-  if (const Status s = validate_shape(w.rows, w.cols, w.batch); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_shape(w.rows, w.cols, w.batch));
   // No back end's workspace takes eight bytes an element of X.
   if (saturating_mul(saturating_mul(a.m, w.cols + 255), 8 * a.batch) == kSaturated ||
       saturating_mul(saturating_mul(a.m, w.rows), 4 * a.batch) == kSaturated) {
     return fail(Status::kInvalidSize, "m is %" PRId64 "; allowed: what fits the address space with batch %" PRId64, a.m,
                 a.batch);
   }
-  if (const Status s = api::validate_dtype("x_dtype", a.x_dtype); s != Status::kOk) return s;
-  if (const Status s = api::validate_dtype("out_dtype", a.out_dtype); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_dtype("x_dtype", a.x_dtype));
+  FP4PA_RETURN_IF_FAILED(api::validate_dtype("out_dtype", a.out_dtype));
   switch (a.activations) {
     case ActivationForm::k16Bit:
       if (a.x_dtype != DType::kF32) return Status::kOk;
@@ -117,8 +119,8 @@ constexpr std::size_t kWorkspaceAlignment = 256;
 }
 
 [[nodiscard]] Status validate_memory(const Fp4Weight& w) noexcept {
-  if (const Status s = api::validate_pointer("weight.codes", w.codes, 16); s != Status::kOk) return s;
-  if (const Status s = api::validate_pointer("weight.scales", w.scales, 4); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("weight.codes", w.codes, 16));
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("weight.scales", w.scales, 4));
   if (w.global_scale_ptr == nullptr) return validate_global("weight.global_scale", w.format, w.global_scale);
   if (w.format == BlockFormat::kNvfp4) return api::validate_pointer("weight.global_scale_ptr", w.global_scale_ptr, 4);
   return fail(Status::kInvalidGlobalScale, "weight.global_scale_ptr is set; allowed for format %s: null", name_of(w.format));
@@ -129,7 +131,7 @@ constexpr std::size_t kWorkspaceAlignment = 256;
   for (std::int64_t i = 0; w.global_scale_ptr != nullptr && i < w.batch; ++i) {
     char name[64];
     std::snprintf(name, sizeof name, "weight.global_scale_ptr[%" PRId64 "]", i);
-    if (const Status s = validate_global(name, w.format, w.global_scale_ptr[i]); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_global(name, w.format, w.global_scale_ptr[i]));
   }
   return Status::kOk;
 }
@@ -139,11 +141,7 @@ constexpr std::size_t kWorkspaceAlignment = 256;
   if (given < needed) {
     return fail(Status::kWorkspaceTooSmall, "workspace_bytes is %zu; allowed: at least %zu", given, needed);
   }
-  return api::validate_pointer("workspace", workspace, kWorkspaceAlignment);
-}
-
-[[nodiscard]] std::size_t aligned(std::size_t bytes) noexcept {
-  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
+  return api::validate_pointer("workspace", workspace, api::kWorkspaceAlignment);
 }
 
 /// CPU threads that a workspace is counted for: what the call would start, and the least, with which any call succeeds. The first is not the
@@ -151,11 +149,9 @@ constexpr std::size_t kWorkspaceAlignment = 256;
 enum class Threads { kAll, kOne };
 
 [[nodiscard]] Status product_workspace(const LinearArgs& args, const ExecDesc& exec, Threads threads, std::size_t* bytes) noexcept {
-  if (const Status s = validate_product(args); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_product(args));
   const Backend* backend = nullptr;
-  if (const Status s = api::select_backend(exec, &Backend::linear_workspace, "fp4_linear", &backend); s != Status::kOk) {
-    return s;
-  }
+  FP4PA_RETURN_IF_FAILED(api::select_backend(exec, &Backend::linear_workspace, "fp4_linear", &backend));
   ExecDesc counted = exec;
   if (threads == Threads::kOne) counted.num_threads = 1;
   return backend->linear_workspace(args, counted, bytes);
@@ -169,11 +165,11 @@ struct MatmulPlan {
 };
 
 [[nodiscard]] Status plan_matmul(const MatmulArgs& args, const ExecDesc& exec, Threads threads, MatmulPlan* out) noexcept {
-  if (const Status s = validate_format("format", args.format); s != Status::kOk) return s;
-  if (const Status s = validate_count("n", args.n, 1, kMaxSize - 1); s != Status::kOk) return s;
-  if (const Status s = validate_count("k", args.k, 1, kMaxSize - 1); s != Status::kOk) return s;
-  if (const Status s = api::validate_dtype("b_dtype", args.b_dtype); s != Status::kOk) return s;
-  if (const Status s = api::validate_dtype("a_dtype", args.a_dtype); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_format("format", args.format));
+  FP4PA_RETURN_IF_FAILED(validate_count("n", args.n, 1, kMaxSize - 1));
+  FP4PA_RETURN_IF_FAILED(validate_count("k", args.k, 1, kMaxCols));
+  FP4PA_RETURN_IF_FAILED(api::validate_dtype("b_dtype", args.b_dtype));
+  FP4PA_RETURN_IF_FAILED(api::validate_dtype("a_dtype", args.a_dtype));
   LinearArgs& p = out->product;
   p.weight.format = args.format;
   p.weight.rows = args.n;
@@ -189,10 +185,10 @@ struct MatmulPlan {
   p.scale_mode = args.scale_mode;
   p.nvfp4_scale = args.nvfp4_scale;
   std::size_t product_bytes = 0;
-  if (const Status s = product_workspace(p, exec, threads, &product_bytes); s != Status::kOk) return s;
-  out->scales = aligned(fp4_weight_code_bytes(args.format, args.n, args.k, args.batch));
-  out->global_scales = out->scales + aligned(fp4_weight_scale_bytes(args.format, p.weight.scale_layout, args.n, args.k, args.batch));
-  out->rest = out->global_scales + aligned(static_cast<std::size_t>(args.batch) * sizeof(float));
+  FP4PA_RETURN_IF_FAILED(product_workspace(p, exec, threads, &product_bytes));
+  out->scales = workspace_part(fp4_weight_code_bytes(args.format, args.n, args.k, args.batch));
+  out->global_scales = out->scales + workspace_part(fp4_weight_scale_bytes(args.format, p.weight.scale_layout, args.n, args.k, args.batch));
+  out->rest = out->global_scales + workspace_part(static_cast<std::size_t>(args.batch) * sizeof(float));
   out->bytes = out->rest + product_bytes;
   return Status::kOk;
 }
@@ -200,10 +196,10 @@ struct MatmulPlan {
 }  // namespace
 
 Status api::validate_host_weight(const Fp4Weight& w) noexcept {
-  if (const Status s = validate_format("weight.format", w.format); s != Status::kOk) return s;
-  if (const Status s = validate_layout("weight.scale_layout", w.scale_layout); s != Status::kOk) return s;
-  if (const Status s = validate_shape(w.rows, w.cols, w.batch); s != Status::kOk) return s;
-  if (const Status s = validate_memory(w); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_format("weight.format", w.format));
+  FP4PA_RETURN_IF_FAILED(validate_layout("weight.scale_layout", w.scale_layout));
+  FP4PA_RETURN_IF_FAILED(validate_shape(w.rows, w.cols, w.batch));
+  FP4PA_RETURN_IF_FAILED(validate_memory(w));
   return validate_multipliers(w);
 }
 
@@ -223,28 +219,25 @@ Status fp4_quantize_weight(const QuantizeConfig& config, const void* w, DType dt
                            std::int64_t batch, void* codes, void* scales, float* global_scales, Fp4Weight* weight,
                            const ExecDesc& exec) noexcept {
   if (weight == nullptr) return fail(Status::kNullPointer, "weight is null");
-  if (const Status s = validate_format("format", config.format); s != Status::kOk) return s;
-  if (const Status s = validate_layout("scale_layout", config.scale_layout); s != Status::kOk) return s;
-  if (const Status s = validate_rules(config.scale_mode, config.nvfp4_scale); s != Status::kOk) return s;
-  if (const Status s = validate_global("global_scale", config.format, config.global_scale); s != Status::kOk) return s;
-  if (const Status s = api::validate_dtype("dtype", dtype); s != Status::kOk) return s;
-  if (const Status s = validate_shape(rows, cols, batch); s != Status::kOk) return s;
-  if (const Status s = api::validate_pointer("w", w, size_of(dtype)); s != Status::kOk) return s;
-  if (const Status s = api::validate_pointer("codes", codes, 16); s != Status::kOk) return s;
-  if (const Status s = api::validate_pointer("scales", scales, 4); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_format("format", config.format));
+  FP4PA_RETURN_IF_FAILED(validate_layout("scale_layout", config.scale_layout));
+  FP4PA_RETURN_IF_FAILED(validate_rules(config.scale_mode, config.nvfp4_scale));
+  FP4PA_RETURN_IF_FAILED(validate_global("global_scale", config.format, config.global_scale));
+  FP4PA_RETURN_IF_FAILED(api::validate_dtype("dtype", dtype));
+  FP4PA_RETURN_IF_FAILED(validate_shape(rows, cols, batch));
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("w", w, size_of(dtype)));
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("codes", codes, 16));
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("scales", scales, 4));
   if (global_scales != nullptr) {
     if (config.format != BlockFormat::kNvfp4) {
       return fail(Status::kInvalidArgument, "global_scales is set; allowed for format %s: null", name_of(config.format));
     }
-    if (const Status s = api::validate_pointer("global_scales", global_scales, 4); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::validate_pointer("global_scales", global_scales, 4));
   }
   const Backend* backend = nullptr;
-  if (const Status s = api::select_backend(exec, &Backend::quantize_weight, "fp4_quantize_weight", &backend);
-      s != Status::kOk) {
-    return s;
-  }
+  FP4PA_RETURN_IF_FAILED(api::select_backend(exec, &Backend::quantize_weight, "fp4_quantize_weight", &backend));
   const api::WeightRequest request{config, w, dtype, rows, cols, batch, codes, scales, global_scales};
-  if (const Status s = backend->quantize_weight(request, exec); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(backend->quantize_weight(request, exec));
   *weight = {config.format, config.scale_layout, rows, cols, batch, codes, scales, config.global_scale, global_scales};
   return Status::kOk;
 }
@@ -256,47 +249,47 @@ Status fp4_linear_workspace(const LinearArgs& args, std::size_t* bytes, const Ex
 
 Status fp4_linear(const LinearArgs& args, const ExecDesc& exec) noexcept {
   std::size_t needed = 0;
-  if (const Status s = product_workspace(args, exec, Threads::kOne, &needed); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(product_workspace(args, exec, Threads::kOne, &needed));
   const Backend* backend = nullptr;
-  if (const Status s = api::select_backend(exec, &Backend::linear, "fp4_linear", &backend); s != Status::kOk) return s;
-  if (const Status s = validate_memory(args.weight); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::select_backend(exec, &Backend::linear, "fp4_linear", &backend));
+  FP4PA_RETURN_IF_FAILED(validate_memory(args.weight));
   if (api::runs_on_host(*backend)) {
-    if (const Status s = validate_multipliers(args.weight); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_multipliers(args.weight));
   }
   if (args.activations == ActivationForm::kFp4 && args.x_global_scale != 0.0f &&
       args.weight.format == BlockFormat::kNvfp4) {
-    if (const Status s = validate_global("x_global_scale", args.weight.format, args.x_global_scale); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_global("x_global_scale", args.weight.format, args.x_global_scale));
   } else if (args.x_global_scale != 0.0f) {
     return fail(Status::kInvalidGlobalScale, "x_global_scale is %g; allowed with activations %s and format %s: 0",
                 static_cast<double>(args.x_global_scale), name_of(args.activations), name_of(args.weight.format));
   }
   if (args.bias != nullptr) {
-    if (const Status s = api::validate_dtype("bias_dtype", args.bias_dtype); s != Status::kOk) return s;
-    if (const Status s = api::validate_pointer("bias", args.bias, size_of(args.bias_dtype)); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::validate_dtype("bias_dtype", args.bias_dtype));
+    FP4PA_RETURN_IF_FAILED(api::validate_pointer("bias", args.bias, size_of(args.bias_dtype)));
   }
   if (args.m == 0) return Status::kOk;
-  if (const Status s = api::validate_pointer("x", args.x, size_of(args.x_dtype)); s != Status::kOk) return s;
-  if (const Status s = api::validate_pointer("out", args.out, size_of(args.out_dtype)); s != Status::kOk) return s;
-  if (const Status s = validate_workspace(args.workspace, args.workspace_bytes, needed); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("x", args.x, size_of(args.x_dtype)));
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("out", args.out, size_of(args.out_dtype)));
+  FP4PA_RETURN_IF_FAILED(validate_workspace(args.workspace, args.workspace_bytes, needed));
   return backend->linear(args, exec);
 }
 
 Status fp4_matmul_workspace(const MatmulArgs& args, std::size_t* bytes, const ExecDesc& exec) noexcept {
   if (bytes == nullptr) return fail(Status::kNullPointer, "bytes is null");
   MatmulPlan plan;
-  if (const Status s = plan_matmul(args, exec, Threads::kAll, &plan); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(plan_matmul(args, exec, Threads::kAll, &plan));
   *bytes = plan.bytes;
   return Status::kOk;
 }
 
 Status fp4_matmul(const MatmulArgs& args, const ExecDesc& exec) noexcept {
   MatmulPlan plan;
-  if (const Status s = plan_matmul(args, exec, Threads::kOne, &plan); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(plan_matmul(args, exec, Threads::kOne, &plan));
   if (args.m == 0) return Status::kOk;
-  if (const Status s = api::validate_pointer("a", args.a, size_of(args.a_dtype)); s != Status::kOk) return s;
-  if (const Status s = api::validate_pointer("b", args.b, size_of(args.b_dtype)); s != Status::kOk) return s;
-  if (const Status s = api::validate_pointer("out", args.out, size_of(args.out_dtype)); s != Status::kOk) return s;
-  if (const Status s = validate_workspace(args.workspace, args.workspace_bytes, plan.bytes); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("a", args.a, size_of(args.a_dtype)));
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("b", args.b, size_of(args.b_dtype)));
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("out", args.out, size_of(args.out_dtype)));
+  FP4PA_RETURN_IF_FAILED(validate_workspace(args.workspace, args.workspace_bytes, plan.bytes));
   auto* const memory = static_cast<std::uint8_t*>(args.workspace);
   QuantizeConfig config;
   config.format = args.format;
@@ -305,11 +298,8 @@ Status fp4_matmul(const MatmulArgs& args, const ExecDesc& exec) noexcept {
   auto* const global_scales =
       args.format == BlockFormat::kNvfp4 ? reinterpret_cast<float*>(memory + plan.global_scales) : nullptr;
   LinearArgs product = plan.product;
-  if (const Status s = fp4_quantize_weight(config, args.b, args.b_dtype, args.n, args.k, args.batch, memory,
-                                           memory + plan.scales, global_scales, &product.weight, exec);
-      s != Status::kOk) {
-    return s;
-  }
+  FP4PA_RETURN_IF_FAILED(fp4_quantize_weight(config, args.b, args.b_dtype, args.n, args.k, args.batch, memory,
+                                             memory + plan.scales, global_scales, &product.weight, exec));
   product.workspace = memory + plan.rest;
   product.workspace_bytes = args.workspace_bytes - plan.rest;
   return fp4_linear(product, exec);

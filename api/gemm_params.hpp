@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "api/backend.hpp"
+#include "api/workspace.hpp"
 #include "core/gemm/params.hpp"
 #include "core/gemm/terms.hpp"
 #include "core/gemm/weight.hpp"
@@ -45,16 +46,15 @@ struct QuantisedX {
   std::int64_t scales, globals, bytes;  // offsets of the workspace's parts, and its size
 
   static QuantisedX of(const LinearArgs& a) noexcept {
-    const auto aligned = [](std::int64_t n) { return (n + 255) / 256 * 256; };
     QuantisedX x{{a.weight.format, ScaleLayout::kLinear, a.m, a.weight.cols}, {}, false, 0, 0, 0};
     x.config.format = a.weight.format;
     x.config.scale_mode = a.scale_mode;
     x.config.nvfp4_scale = a.nvfp4_scale;
     x.finds_globals = a.weight.format == BlockFormat::kNvfp4 && a.x_global_scale == 0.0f;
     if (a.weight.format == BlockFormat::kNvfp4 && !x.finds_globals) x.config.global_scale = a.x_global_scale;
-    x.scales = aligned(a.batch * x.layout.code_bytes());
-    x.globals = x.scales + aligned(a.batch * x.layout.scale_bytes());
-    x.bytes = x.globals + aligned(a.batch * 4);
+    x.scales = workspace_part(a.batch * x.layout.code_bytes());
+    x.globals = x.scales + workspace_part(a.batch * x.layout.scale_bytes());
+    x.bytes = x.globals + workspace_part(a.batch * 4);
     return x;
   }
 
@@ -90,16 +90,15 @@ struct PreparedX {
 
   static PreparedX of(const LinearArgs& a) noexcept {
     constexpr std::int64_t kStage = 128;
-    const auto aligned = [](std::int64_t n) { return (n + 255) / 256 * 256; };
     PreparedX x{};
     x.cols = (a.weight.cols + kStage - 1) / kStage * kStage;
     x.rows = a.batch * a.m;
     x.paired = true;
     x.has_globals = a.activations == ActivationForm::kFp4 && a.weight.format == BlockFormat::kNvfp4;
-    x.inverse = aligned(x.rows * x.cols * 2);
-    x.amax = x.inverse + aligned(x.rows * 4);
-    x.globals = x.amax + aligned(a.batch * 4);
-    x.bytes = x.globals + aligned(a.batch * 4);
+    x.inverse = workspace_part(x.rows * x.cols * 2);
+    x.amax = x.inverse + workspace_part(x.rows * 4);
+    x.globals = x.amax + workspace_part(a.batch * 4);
+    x.bytes = x.globals + workspace_part(a.batch * 4);
     return x;
   }
 
@@ -119,13 +118,12 @@ struct SplitX {
   std::int64_t scales, rest, bytes;  // offsets of the workspace's parts, and its size
 
   static SplitX of(const LinearArgs& a) noexcept {
-    const auto aligned = [](std::int64_t n) { return (n + 255) / 256 * 256; };
     SplitX x{};
     x.stages = (a.weight.cols + 127) / 128;
     x.rows = a.batch * a.m;
-    x.scales = aligned(x.rows * x.stages * core::kTermStageBytes);
-    x.rest = x.scales + aligned(x.rows * x.stages * 16);
-    x.bytes = x.rest + aligned(x.rows * x.stages * 256);
+    x.scales = workspace_part(x.rows * x.stages * core::kTermStageBytes);
+    x.rest = x.scales + workspace_part(x.rows * x.stages * 16);
+    x.bytes = x.rest + workspace_part(x.rows * x.stages * 256);
     return x;
   }
 

@@ -16,7 +16,10 @@ if(NOT TARGET hwy::hwy)
   if(NOT FP4PA_HWY_FOUND)
     message(FATAL_ERROR "Google Highway was not found (Debian and Ubuntu: libhwy-dev; or set hwy_DIR)")
   endif()
-  add_library(hwy::hwy ALIAS PkgConfig::FP4PA_HWY)
+  # Not an alias: an export names what an alias stands for, which an installed package's user does not have.
+  add_library(hwy::hwy INTERFACE IMPORTED)
+  target_link_libraries(hwy::hwy INTERFACE PkgConfig::FP4PA_HWY)
+  set(hwy_VERSION ${FP4PA_HWY_VERSION})
 endif()
 
 # Weights in safetensors files need a JSON parser, of headers alone: without it the library is built, and those calls say so. Bare

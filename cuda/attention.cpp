@@ -38,7 +38,8 @@ void name_device(std::int32_t compute_capability, char (&text)[40]) {
   std::snprintf(text, sizeof text, "compute capability %d.%d", compute_capability / 10, compute_capability % 10);
 }
 
-/// Lets a kernel use all the shared memory it may ask for, once per device.
+/// Lets a kernel use all the shared memory it may ask for, once per device: the runtime (13.0) keeps that for the kernel and the
+/// device, and a context that is new (cudaDeviceReset, cuCtxCreate) has it too.
 Status prepare(int instance, const DeviceProperties& device) {
   static std::array<std::array<std::atomic<bool>, kNumVariants>, kMaxDevices> prepared{};
   const bool known = device.device < kMaxDevices;
@@ -50,11 +51,6 @@ Status prepare(int instance, const DeviceProperties& device) {
   return Status::kOk;
 }
 
-/// Behind the parts of the workspace that every back end has: what validation found.
-std::size_t finding_offset(const api::RunRequest& r) {
-  return api::workspace_layout(r.config, r.choice.num_workers, r.choice.tile_rows).total;
-}
-
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   if (const Status s = check(cudaStreamIsCapturing(stream, &capture), "looking at the stream"); s != Status::kOk) return s;
@@ -62,7 +58,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
   if (capture != cudaStreamCaptureStatusNone) return Status::kOk;
   const AttentionConfig& c = r.config;
   const CheckLimits limits = limits_of(c, r.args);
-  auto* const finding = reinterpret_cast<Finding*>(static_cast<std::uint8_t*>(r.args.workspace) + finding_offset(r));
+  Finding* const finding = finding_in(r);
   Finding found{};
   cudaError_t error = launch_check(params, limits, finding, stream);
   if (error == cudaSuccess) error = cudaMemcpyAsync(&found, finding, sizeof found, cudaMemcpyDeviceToHost, stream);
@@ -95,9 +91,8 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   choice->variant = instance;
   choice->num_workers = blocks * launch.workers * device.multiprocessors;
   choice->tile_rows = simt::rows_of(shape_of(instance));
-  choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
-  if (config.validate_device_data) choice->workspace_bytes += 256;
   choice->device = planned_device(device);
+  choice->workspace_bytes = workspace_bytes(config, *choice);
   return Status::kOk;
 }
 

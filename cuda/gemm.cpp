@@ -15,7 +15,7 @@
 namespace fp4pa::cuda {
 namespace {
 
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+using core::ceil_div;
 
 struct Tiling {
   int x_tiles;  // eights of rows of X

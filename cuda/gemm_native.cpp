@@ -2,6 +2,7 @@
 #include "cuda/gemm_native.hpp"
 
 #include "api/gemm_params.hpp"
+#include "core/gemm/weight.hpp"
 #include "cuda/gemm.hpp"
 #include "cuda/variants.hpp"
 
@@ -10,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kStage = 128;  // columns
 
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+using core::ceil_div;
 
 }  // namespace
 

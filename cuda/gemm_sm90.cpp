@@ -12,7 +12,7 @@
 namespace fp4pa::cuda {
 namespace {
 
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+using core::ceil_div;
 
 [[nodiscard]] cudaLaunchConfig_t launch_config(const Sm90Division& d, std::int64_t batch, cudaStream_t stream,
                                                cudaLaunchAttribute (&attributes)[2]) {

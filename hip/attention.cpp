@@ -47,9 +47,7 @@ void allow_shared(const void* function, int bytes, const DeviceProperties& devic
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, Stream stream) {
   const AttentionConfig& c = r.config;
   const CheckLimits limits = limits_of(c, r.args);
-  // Behind the workspace's other parts.
-  const std::size_t at = api::workspace_layout(c, r.choice.num_workers, r.choice.tile_rows).total;
-  auto* const finding = reinterpret_cast<Finding*>(static_cast<std::uint8_t*>(r.args.workspace) + at);
+  Finding* const finding = finding_in(r);
   Finding found{};
   hipError_t error = launch_check(params, limits, finding, stream);
   if (error == hipSuccess) error = read_behind(stream, &found, finding, sizeof found);
@@ -77,9 +75,8 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   choice->variant = instance;
   choice->num_workers = blocks * device.multiprocessors;
   choice->tile_rows = rows_of(kInstances[instance]);
-  choice->workspace_bytes = api::workspace_layout(config, choice->num_workers, choice->tile_rows).total;
-  if (config.validate_device_data) choice->workspace_bytes += 256;
   choice->device = planned_device(device);
+  choice->workspace_bytes = workspace_bytes(config, *choice);
   return Status::kOk;
 }
 

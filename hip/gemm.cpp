@@ -2,6 +2,7 @@
 #include "hip/gemm.hpp"
 
 #include "api/gemm_params.hpp"
+#include "core/gemm/weight.hpp"
 #include "hip/gemm_shims.hpp"
 
 namespace fp4pa::hip {
@@ -9,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kStage = 128;  // columns
 
-[[nodiscard]] constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+using core::ceil_div;
 
 struct Sizes {
   int rows, x_rows, threads, shared_bytes;

@@ -1,9 +1,6 @@
 # Included by gpu_check.sh behind project(): the GPU's tests as targets of a tree that is configured without the other tests, whose
 # dependencies a GPU machine may lack.
-if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # see cuda/CMakeLists.txt
-  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
-  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
-endif()
+include("${CMAKE_CURRENT_LIST_DIR}/../cmake/CudaDialect.cmake")  # here: what the function below includes ends with the function
 function(fp4pa_gpu_check)
   enable_testing()
   if(NOT TARGET fp4pa_test_gpu AND NOT TARGET fp4pa_test_hip)

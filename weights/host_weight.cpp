@@ -166,7 +166,7 @@ FileWeight find_weight(const File& file, const std::string& name) {
       fp4_weight_scale_bytes(s.format, s.scale_layout, s.rows, s.cols, s.batch) != w.scales.size()) {
     throw Error(file.path().string() + ": weight " + safetensors::shown(name) + " has batch " + std::to_string(s.batch) + ", " +
                 std::to_string(s.rows) + " rows and " + std::to_string(s.cols) +
-                " columns; allowed: batch to 65535, rows and columns below 2^31, and what fits the address space");
+                " columns; allowed: batch to 65535, rows below 2^31, columns to 2^31 - 128, and what fits the address space");
   }
   return w;
 }

@@ -16,6 +16,9 @@
 
 namespace fp4pa::core {
 
+/// Tiles of `b` that cover `a`.
+[[nodiscard]] FP4PA_FN constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 struct WeightLayout {
   BlockFormat format;
   ScaleLayout scale_layout;

@@ -41,8 +41,7 @@ struct DenseBatch {
   const std::int32_t* kv_indptr = nullptr;  ///< [batch + 1]; null: kv_tokens / batch rows each
 };
 
-// --- Dense attention in FP4
-// ------------------------------------------------------------------------------------------------
+// --- Dense attention in FP4 ----------------------------------------------------------------------
 
 /// What does not change between calls of dense attention.
 struct DenseAttentionConfig {
@@ -123,8 +122,7 @@ class DenseAttentionPlan {
 [[nodiscard]] FP4PA_API Status run_dense_attention(const DenseAttentionPlan& plan,
                                                    const DenseAttentionArgs& args) noexcept;
 
-// --- Attention in MXFP8
-// ----------------------------------------------------------------------------------------------------
+// --- Attention in MXFP8 --------------------------------------------------------------------------
 
 /// A [tokens, heads, head_dim] tensor in MXFP8: E4M3 codes, and one E8M0 (UE8M0) scale per 32 of them along head_dim,
 /// [tokens, heads, head_dim / 32]. Strides in bytes, 0 = dense: a head stride of a row, a token stride of `heads` head strides.
@@ -139,8 +137,8 @@ struct Mxfp8Tensor {
 
 /// Where K and V are decoded. The values are the same, the speed is not.
 enum class Mxfp8Decode : std::int32_t {
-  kAuto = 0,     ///< kOnce where max_q_len * num_q_heads / num_kv_heads, the rows that share a key, is at least 64 and the
-                 ///< device has no kernel whose matrix core takes the codes as they lie or whose warps decode beside it
+  kAuto = 0,     ///< kOnce where at least 64 query rows share a key (max_q_len * num_q_heads / num_kv_heads), else kPerTile.
+                 ///< Always kPerTile with a kernel whose matrix core takes the codes as they lie, or whose warps decode beside it
   kPerTile = 1,  ///< by the kernel, each time a tile is read: the fewest bytes, for few queries
   kOnce = 2,     ///< to bf16 in the workspace before the attention: each code once, for many queries
 };

@@ -63,8 +63,8 @@ FP4PA_API fp4pa_status fp4pa_fp4_load_weight(const char* path, const char* name,
  * FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_GLOBAL_SCALE. */
 FP4PA_API fp4pa_status fp4pa_fp4_save_weight(const char* path, const char* name, const fp4pa_fp4_weight* weight);
 
-/* out [batch, m, N] = x [batch, m, K] weight^T + bias, dense and aligned to their elements; m, N and K below 2^31, batch up to 65535. A weight
- * with batch 1 serves every x. */
+/* out [batch, m, N] = x [batch, m, K] weight^T + bias, dense and aligned to their elements; m and N below 2^31, K up to 2^31 - 128, batch
+ * up to 65535. A weight with batch 1 serves every x. */
 typedef struct fp4pa_linear_args {
   size_t struct_size;
   const fp4pa_fp4_weight* weight;

@@ -92,8 +92,8 @@ struct Fp4Weight {
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedFormat, kInvalidGlobalScale, kFileError, kBackendUnavailable
 [[nodiscard]] FP4PA_API Status fp4_save_weight(const char* path, const char* name, const Fp4Weight& weight) noexcept;
 
-/// out [batch, m, N] = x [batch, m, K] weight^T + bias, all dense and aligned to their elements; m, N and K below 2^31, batch up to 65535. A
-/// weight with batch 1 serves every x.
+/// out [batch, m, N] = x [batch, m, K] weight^T + bias, all dense and aligned to their elements; m and N below 2^31, K up to 2^31 - 128,
+/// batch up to 65535. A weight with batch 1 serves every x.
 struct LinearArgs {
   Fp4Weight weight;
   const void* x = nullptr;
@@ -120,9 +120,10 @@ struct LinearArgs {
   bool weight_settled = false;
 };
 
-/// Bytes of workspace that fp4_linear needs for these sizes and forms, on HIP on devices of the current one's kind; pointers are not
-/// looked at. On the CPU they hold a part for each thread that the call would start from here. A workspace with fewer parts, down to the
-/// one of num_threads = 1, does as well, with as many threads: where OpenMP chooses, another calling thread may be given more.
+/// Bytes of workspace that fp4_linear needs for these sizes and forms; pointers are not looked at. On HIP the answer is for devices of
+/// the current one's kind. On the CPU it has room for every thread that the call would start from this calling thread. A smaller
+/// workspace serves too, down to what num_threads = 1 needs: the call then starts only as many threads as it has room for. So another
+/// calling thread, to which OpenMP may give more threads, can use it as well.
 /// @errors kNullPointer, kInvalidSize, kUnsupportedFormat, kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status fp4_linear_workspace(const LinearArgs& args, std::size_t* bytes,
                                                     const ExecDesc& exec = {}) noexcept;

@@ -1,6 +1,6 @@
 // The vocabulary of libfp4pa: element types, KV formats and the choices that belong to them.
 //
-// Every enumerator has a name in the spelling of the command line and of the C header; `name_of` gives it. The values are
+// Most enumerations have names in the spelling of the command line and of the C header; `name_of` gives them. The values are
 // part of the ABI: append, never renumber.
 #pragma once
 
@@ -60,8 +60,8 @@ enum class Rotation : std::int32_t {
 
 /// How FP4 reaches the matrix cores of a GPU that can multiply it as it lies in the cache, its block scales included.
 enum class MatrixPath : std::int32_t {
-  kAuto = 0,    ///< native where there is such a kernel; on SM120 not where it is for few query rows and a decoding kernel
-                ///< walks the keys fewer times. Bounds of each path: docs/sm120.md (as accurate as decoding), docs/gfx950.md (O within 4e-3 in decode, 4e-2 in prefill)
+  kAuto = 0,    ///< native where there is such a kernel. On SM120 a native kernel for few query rows gives way to a decoding
+                ///< one that reads the keys fewer times. Bounds: docs/sm120.md (as accurate as decoding), docs/gfx950.md (O within 4e-3)
   kNative = 1,  ///< as it lies in the cache; plan() refuses what has no such kernel
   kDecode = 2,  ///< decoded to 16 bits (on CPUs, or to f32) before the product, as CPUs and other GPUs always do
 };

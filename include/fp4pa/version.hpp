@@ -1,4 +1,4 @@
-// Version of the library and of its ABI. CMakeLists.txt reads these three lines.
+// Version of the library and of its ABI. CMakeLists.txt reads these four lines.
 #pragma once
 
 #define FP4PA_VERSION_MAJOR 0

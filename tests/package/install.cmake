@@ -17,6 +17,12 @@ foreach(pattern
   endif()
   list(APPEND names "${name}")
 endforeach()
+# Libraries of this machine are named by targets, which are found again where the package is used.
+file(GLOB_RECURSE export "${PREFIX}/fp4paStaticTargets.cmake")
+file(STRINGS "${export}" link_line REGEX "INTERFACE_LINK_LIBRARIES")
+if(link_line MATCHES "LINK_ONLY:/")
+  message(FATAL_ERROR "the static export has a library's path: ${link_line}")
+endif()
 list(REMOVE_DUPLICATES names)
 foreach(name IN LISTS names)
   if(NOT have_${name})
