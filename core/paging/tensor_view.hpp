@@ -57,7 +57,11 @@ struct TensorView {
     return page * page_stride + token * token_stride + head * head_stride;
   }
   [[nodiscard]] FP4PA_FN std::int64_t scale_row_offset(std::int64_t page, std::int32_t token, std::int32_t head) const {
-    return page * scale_page_stride + (token >> scale_shift) * scale_token_stride + head * scale_head_stride;
+    return scale_group_offset(page, token >> scale_shift, head);
+  }
+  /// @param group  the row of the scales in its page
+  [[nodiscard]] FP4PA_FN std::int64_t scale_group_offset(std::int64_t page, std::int32_t group, std::int32_t head) const {
+    return page * scale_page_stride + group * scale_token_stride + head * scale_head_stride;
   }
 
   /// First byte of the codes of (page, token, head).

@@ -53,18 +53,21 @@ FP4PA_FN void KeyStreamOf<Shim, S>::locate(Lane lane, KeyRange keys, int row, in
   const std::uint32_t entry = addresses_ + row * 16;
   exec_.template store_shared<std::uint64_t>(lane, entry, address(segment_.k.row(page, token, item_.kv_head)));
   exec_.template store_shared<std::uint64_t>(lane, entry + 8, address(segment_.v.row(page, token, item_.kv_head)));
+  const auto scales = [&](const TensorView& t, KvKind kind) {
+    return t.scales + t.scale_group_offset(page, token >> scale_shift(kind), item_.kv_head);
+  };
   const int k_bytes = exists ? key_scale_bytes(k_kind(), head_dim()) : 0;
   const int v_bytes = exists ? key_scale_bytes(v_kind(), head_dim()) : 0;
   if constexpr (kKWords > 0) {
-    load_scale_words(exec_, segment_.k.scale_row(page, token, item_.kv_head), k_bytes, k_words_, scales_[lane].k[i]);
+    load_scale_words(exec_, scales(segment_.k, k_kind()), k_bytes, k_words_, scales_[lane].k[i]);
   }
   if constexpr (kVWords > 0) {
-    load_scale_words(exec_, segment_.v.scale_row(page, token, item_.kv_head), v_bytes, v_words_, scales_[lane].v[i]);
+    load_scale_words(exec_, scales(segment_.v, v_kind()), v_bytes, v_words_, scales_[lane].v[i]);
   }
   if constexpr (kTokenWords > 0) {
     if (along_tokens(v_kind()) && row % kScalePiece == 0) {
       exec_.template store_shared<std::uint64_t>(lane, addresses_ + kTileKeys * 16 + row / kScalePiece * 8,
-                                                 address(segment_.v.scale_row(page, token, item_.kv_head)));
+                                                 address(scales(segment_.v, v_kind())));
     }
   }
 }

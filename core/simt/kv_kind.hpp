@@ -43,6 +43,12 @@ enum class KvKind : std::int32_t {
 [[nodiscard]] FP4PA_FN constexpr bool along_tokens(KvKind k) {
   return k == KvKind::kMxfp4Tokens || k == KvKind::kNvfp4Tokens;
 }
+/// A view's scale_shift, a constant where the kind is one.
+[[nodiscard]] FP4PA_FN constexpr std::int32_t scale_shift(KvKind k) {
+  return k == KvKind::kMxfp4Tokens ? token_group_shift(KvFormat::kMxfp4, VScaleAxis::kTokens)
+       : k == KvKind::kNvfp4Tokens ? token_group_shift(KvFormat::kNvfp4, VScaleAxis::kTokens)
+                                   : 0;
+}
 [[nodiscard]] FP4PA_FN constexpr bool is_fp4(KvKind k) {
   return k == KvKind::kMxfp4 || k == KvKind::kNvfp4 || k == KvKind::kPerToken || along_tokens(k);
 }
