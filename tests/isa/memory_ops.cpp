@@ -17,6 +17,8 @@ template <int kWords>
 void scalar_load(Wave& w, const Instruction& i) {
   const Operand& to = i.operand[0];
   if (to.count != kWords) refuse(i, "the destination's size does not fit");
+  // Allowed, but a revision of an open emulator loses it: kernels do without (docs/gfx950.md).
+  if (to.index == kVcc || to.index == kVcc + 1) refuse(i, "a load to VCC");
   u64 address = w.scalar64(i.operand[1].index) + static_cast<std::int64_t>(i.offset);
   const Operand& offset = i.operand[2];
   address += offset.kind == OperandKind::kLiteral ? offset.literal : u64{w.scalar[offset.index]};
