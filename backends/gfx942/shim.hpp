@@ -29,6 +29,7 @@ struct DecodeShim {
   using QueryRegisters = std::uint32_t[kQueryInRegisters ? kBlocks : 1][kConfig.row_tiles][4];
 
   static constexpr bool kSwizzlesFarRows = true;
+  static constexpr bool kLoadsArguments = true;  // into scalar registers, of which there are never enough
   FP4PA_FN static int swizzle(int row, int chunk, int chunks) { return chunk ^ swizzle_bits(Derived::kWide, row, chunks); }
   static constexpr int kTokenAlignment = core::kScalePiece;
   FP4PA_FN static float exp2(float x) { return exp2_fast(x); }

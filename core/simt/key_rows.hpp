@@ -53,8 +53,12 @@ FP4PA_FN void KeyStreamOf<Shim, S>::locate(Lane lane, KeyRange keys, int row, in
   const std::uint32_t entry = addresses_ + row * 16;
   exec_.template store_shared<std::uint64_t>(lane, entry, address(segment_.k.row(page, token, item_.kv_head)));
   exec_.template store_shared<std::uint64_t>(lane, entry + 8, address(segment_.v.row(page, token, item_.kv_head)));
-  const auto scales = [&](const TensorView& t, KvKind kind) {
-    return t.scales + t.scale_group_offset(page, token >> scale_shift(kind), item_.kv_head);
+  const auto scales = [&](const TensorView& t, [[maybe_unused]] KvKind kind) {
+    if constexpr (requires { Shim::kLoadsArguments; }) {
+      return t.scales + t.scale_group_offset(page, token >> scale_shift(kind), item_.kv_head);  // a constant spares a load
+    } else {
+      return t.scale_row(page, token, item_.kv_head);
+    }
   };
   const int k_bytes = exists ? key_scale_bytes(k_kind(), head_dim()) : 0;
   const int v_bytes = exists ? key_scale_bytes(v_kind(), head_dim()) : 0;
