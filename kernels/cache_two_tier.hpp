@@ -22,10 +22,10 @@ struct TwoTierArgs {
   std::int64_t num_tokens;
   std::int32_t window_tokens, group_tokens;
   std::int32_t old_page_size, recent_page_size;
-  std::int32_t ring_tokens;
   std::int32_t heads;
   core::PageCut cut;
   std::int32_t blocks;  // of the launches
+  std::int32_t ring_tokens;
 };
 
 struct Sequence {
@@ -154,10 +154,10 @@ Status append_two_tier(const api::TwoTierAppend& r, const ExecDesc& exec) noexce
                          r.cache.group_tokens,
                          r.cache.old_tier.page_size,
                          r.cache.recent.page_size,
-                         core::ring_tokens(r.cache.ring_pages, r.cache.recent.page_size),
                          r.cache.old_tier.num_kv_heads,
                          {r.cache.old_tier.page_size, v.view.token_group()},
-                         static_cast<std::int32_t>(rows < most ? rows : most)};
+                         static_cast<std::int32_t>(rows < most ? rows : most),
+                         core::ring_tokens(r.cache.ring_pages, r.cache.recent.page_size)};
   const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(r.cache.old_tier.head_dim);
   const Status s = launch(quantise_pieces, grid(args.blocks), kThreads, kMaxGroup * row_bytes, exec.stream, args,
                           "launching append_two_tier's quantisation");
