@@ -85,7 +85,7 @@ build() {
     targets=("$TEST" fp4pa_test_hip_gemm fp4pa_tool)
   else
     engine=(-DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH")
-    targets=("$TEST" fp4pa_test_gpu_direct fp4pa_test_gpu_formats fp4pa_test_sm120 fp4pa_tool fp4pa)
+    targets=("$TEST" fp4pa_test_gpu_direct fp4pa_test_gpu_no_code fp4pa_test_gpu_formats fp4pa_test_sm120 fp4pa_tool fp4pa)
   fi
   if ! cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release "${engine[@]}" -DFP4PA_TESTS=OFF \
        -DFP4PA_TOOL=ON -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF \
@@ -160,6 +160,7 @@ tests() {
   else
     run_tests formats 200 fp4pa_test_gpu_formats
     run_tests direct 200 fp4pa_test_gpu_direct
+    run_tests no_code 60 fp4pa_test_gpu_no_code
     run_tests sm120 "${SM120_SECONDS:-200}" fp4pa_test_sm120
   fi
 }
