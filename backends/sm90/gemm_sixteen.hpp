@@ -207,8 +207,8 @@ class SixteenBlock : FewPart<kNvfp4> {
         factor[i] = e * (0x10001u << 10) - kE8m0Zero;
       }
     }
-    // A row's scales behind its last are zeros, and so is X.
-    if (!kNvfp4 && __any_sync(0xffffffffu, outside && stage * 4 + lane_.id % 4 < p_.groups)) return multiply_scaled_sums(stage, half, scales - lane_.id % 4);
+    outside = outside && stage * 4 + lane_.id % 4 < p_.groups;  // a row's scales behind its last are zeros, and so is X
+    if (!kNvfp4 && __any_sync(0xffffffffu, outside)) return multiply_scaled_sums(stage, half, scales - lane_.id % 4);
     std::uint32_t columns[kXTiles];
 #pragma unroll
     for (int n = 0; n < kXTiles; ++n) columns[n] = columns_at(stage, n);

@@ -48,9 +48,9 @@ TEST_CASE("dense: K smoothing puts the mean back into LSE with the softmax scale
     REQUIRE(call.run(target.backend) == Status::kOk);
     const Error error = call.out.error(call.want());
     INFO(std::string(target.backend), " O ", error.o, " LSE ", error.lse);
-    // 0.3 / 0.125 times as far off as above.
-    CHECK(error.o <= 2.4 * 2e-3);
-    CHECK(error.lse <= 2.4 * 2e-3);
+    // Of K in f16, twice what CPUs and sm_80's kernels in the emulator have (O 4.3e-4, LSE 7.4e-4).
+    CHECK(error.o <= 8.6e-4);
+    CHECK(error.lse <= 1.5e-3);
   }
 }
 
