@@ -1,12 +1,9 @@
 // plan_dense_attention and run_dense_attention: K and V into pages of the workspace, then one paged call.
-#include <array>
 #include <cmath>
-#include <utility>
 
 #include "api/dense.hpp"
 #include "api/dense_strides.hpp"
 #include "api/error.hpp"
-#include "api/select.hpp"
 #include "api/validate_rows.hpp"
 
 namespace fp4pa {

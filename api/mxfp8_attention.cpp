@@ -2,13 +2,11 @@
 #include <array>
 #include <cinttypes>
 #include <cstdio>
-#include <utility>
 
 #include "api/dense.hpp"
 #include "api/dense_strides.hpp"
 #include "api/error.hpp"
 #include "api/saturating.hpp"
-#include "api/select.hpp"
 #include "api/stride_overlap.hpp"
 #include "api/validate.hpp"
 

@@ -41,7 +41,7 @@ struct ExpandArgs {
   std::uint16_t* out;
   std::int64_t blocks;
 };
-/// Four threads a group: each turns eight codes into sixteen bytes. What they are is core::expand_piece's, on words.
+/// Four threads a group: each turns eight codes into sixteen bytes.
 FP4PA_KERNEL(expand_groups, kDenseThreads, ExpandArgs args) {
   for_each_entry(args.groups * 4, args.blocks, [&](std::int64_t i) {
     const std::int64_t group = i / 4;

@@ -132,9 +132,6 @@ template <int kN>
   unpack_e4m3(code & 0x7fu, values);
   return values[0];
 }
-[[nodiscard]] FP4PA_FN constexpr bool is_16_bits(KvFormat format) {
-  return format == KvFormat::kBf16 || format == KvFormat::kF16;
-}
 
 /// Eight codes of x * factor, `factor` being the reciprocal of a scale times kE2m1HalfUnit.
 enum class Reciprocal {

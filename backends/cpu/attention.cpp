@@ -3,7 +3,6 @@
 
 #include <omp.h>
 
-#include <algorithm>
 
 #include "api/attention_params.hpp"
 #include "api/error.hpp"

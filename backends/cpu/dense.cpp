@@ -15,7 +15,7 @@ Status fill_tables(const core::DenseLengths& lengths, const core::DenseTables& t
   return Status::kOk;
 }
 
-/// core::expand_piece, a row at a time.
+/// MXFP8 to bf16, a row at a time.
 Status expand_with(const RowKernels& kernels, const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads,
                    std::int32_t head_dim, std::uint16_t* out, const ExecDesc& exec) noexcept {
   const int threads = num_threads(exec, tokens * heads, 64);

@@ -11,7 +11,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backends/emulator/findings.hpp"

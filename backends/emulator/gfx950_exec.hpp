@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <utility>
 #include <vector>
 
 #include "backends/emulator/isa/ds_read_tr.hpp"

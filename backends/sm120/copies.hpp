@@ -1,5 +1,4 @@
-// How operands reach the registers on SM120: the 8-bit matrix loads that expand FP4 on the way, and asynchronous
-// copies.
+// How operands reach the registers on SM120: the 8-bit matrix loads that expand FP4 on the way.
 //
 // Each wrapper stands beside a constexpr map of what it delivers, which tests/conformance holds against a model of the
 // instruction. Plain ldmatrix is the same as on sm_80. g = lane / 4, t = lane % 4.
@@ -9,7 +8,7 @@
 //
 // In both a row of shared memory is 16 bytes: 8 of data, low nibble first, and 8 that are skipped (TMA's 16U4_ALIGN16B
 // leaves them so), and a delivered byte is 0000SEEM. The f8f6f4 container is 00SEEM00: shift left by 2 (to_container).
-// Sources: PTX ISA 9.0, ldmatrix (.b8x16.b4x16_p64), cp.async; the transposing map from CUTLASS mma_traits_sm120 and
+// Sources: PTX ISA 9.0, ldmatrix (.b8x16.b4x16_p64); the transposing map from CUTLASS mma_traits_sm120 and
 // copy traits, not from the PTX figure.
 #pragma once
 
@@ -101,30 +100,6 @@ __device__ __forceinline__ void ldmatrix_expand_trans(std::uint32_t (&d)[2 * kMa
                  : "r"(address)
                  : "memory");
   }
-}
-
-/// 16 bytes from global to shared memory, past the L1 cache; lands at the wait of its group.
-/// @param shared  address of shared memory, 16-byte aligned, as global is
-/// @param valid   false: nothing is read and zeros are written
-__device__ __forceinline__ void copy_async_16(std::uint32_t shared, const void* global, bool valid = true) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0)
-               : "memory");
-}
-
-/// 4 bytes likewise (scales), through the L1 cache.
-__device__ __forceinline__ void copy_async_4(std::uint32_t shared, const void* global, bool valid = true) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(valid ? 4 : 0)
-               : "memory");
-}
-
-/// Closes the group of this thread's copies since the last commit.
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-/// Waits until at most kPending of this thread's latest groups are still under way. Other threads' copies need a
-/// barrier too.
-template <int kPending>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 #endif  // __CUDACC__

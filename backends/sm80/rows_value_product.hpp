@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "backends/sm80/value_product.hpp"
 
@@ -57,7 +56,6 @@ struct RowsValueProduct {
   FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, Values& output) {
     constexpr bool kBf16 = kKind == KvKind::kBf16;
     using Element = std::conditional_t<kBf16, core::BF16, core::F16>;
-    constexpr int kChunks = 4 / core::per_halfword(kKind);
     Weights weight;
     PerLane<std::uint32_t> row;
     exec.each_lane([&](Lane lane) {
@@ -74,16 +72,7 @@ struct RowsValueProduct {
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
       PerLane<std::uint32_t[4][4]> pairs;  // [octet][place]
-      FP4PA_UNROLL
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-        PerLane<std::uint32_t[4]> words;
-        exec.template load_matrix<true>([&](Lane lane) { return chunk_offset(row[lane], block * kChunks + chunk); },
-                                        [&](Lane lane) -> auto& { return words[lane]; });
-        exec.each_lane([&](Lane lane) {
-          FP4PA_UNROLL
-          for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, true, pairs[lane][o]);
-        });
-      }
+      load_value_pairs<kKind>(exec, row, block, pairs);
       Weights scaled = weight;
       if constexpr (kKind == KvKind::kNvfp4 || scales_blocks(kKind)) {
         exec.each_lane([&](Lane lane) {

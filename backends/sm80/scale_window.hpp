@@ -175,20 +175,7 @@ struct ScaleWindow {
                                    typename Backend::Output& output) {
     const core::TileLayout layout = stream.layout();
     const std::uint32_t scratch = backend.scratch_offset();
-    const int top = top_of<kKind>(output.unit_log2);
-    const int count = OperandScales::count(kKind, stream.head_dim());
-    const bool any = exec.any([&](Lane lane) {
-      bool mine = false;
-      each_raw_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int, int, int bytes) {
-        FP4PA_UNROLL
-        for (int i = 0; i < 4; ++i) {
-          const int byte = static_cast<int>(byte_of(word, i));
-          mine = mine || (i < bytes && byte != 0 && (byte == 255 || !is_inside(byte, top)));
-        }
-      });
-      return mine;
-    });
-    if (!any) return;  // keys that do not exist, and no others
+    if (!any_outside<kKind>(exec, stream, output)) return;  // keys that do not exist, and no others
     FP4PA_UNROLL
     for (int i = 0; i < kStrips * kRowTiles; ++i) {
       const int strip = i / kRowTiles;
@@ -210,14 +197,8 @@ struct ScaleWindow {
         for (int block = 0; block < kBlocks; ++block) {
           if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
           exec.each_lane([&](Lane lane) {
-            const int index = count == 1 ? 0 : block;
-            const int byte = exec.template load_shared<std::uint8_t>(
-                lane, stream.tile_offset() + layout.v_scales + OperandScales::raw_offset(kKind, stream.head_dim(), key) + index);
-            if (byte == 0 || (byte != 255 && is_inside(byte, top))) return;
-            const int log2 = byte - 127 - output.unit_log2 - Shim::kProbabilityLog2 - decoded_f16_log2(kKind);
-            const float scale = byte == 255   ? std::numeric_limits<float>::quiet_NaN()
-                                : log2 < -126 ? 0.0f
-                                              : core::exp2_exact(log2);
+            float scale;
+            if (!outside_scale<kKind>(exec, lane, stream, output, key, block, scale)) return;
             const std::uint32_t row = row_offset(stream.tile_offset() + layout.v_codes, key, layout.v_chunks);
             std::uint32_t values[4];  // of this lane's dims of the block, in the lower halves
             if constexpr (core::is_e4m3(kKind)) {

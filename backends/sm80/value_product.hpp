@@ -35,6 +35,25 @@ namespace fp4pa::sm80 {
   return 4 * g + 2 * m + upper;
 }
 
+/// Decodes a block of 32 dims of a strip's values: [octet][place], each the tokens 2t and 2t + 1 of a dim.
+/// @param row  from a lane to the row whose address it gives, see row_of_key
+template <KvKind kKind, class E>
+FP4PA_FN void load_value_pairs(E& exec, const typename E::template PerLane<std::uint32_t>& row, int block,
+                               typename E::template PerLane<std::uint32_t[4][4]>& pairs) {
+  using Lane = typename E::Lane;
+  constexpr int kChunks = 4 / core::per_halfword(kKind);
+  FP4PA_UNROLL
+  for (int chunk = 0; chunk < kChunks; ++chunk) {
+    typename E::template PerLane<std::uint32_t[4]> words;
+    exec.template load_matrix<true>([&](Lane lane) { return chunk_offset(row[lane], block * kChunks + chunk); },
+                                    [&](Lane lane) -> auto& { return words[lane]; });
+    exec.each_lane([&](Lane lane) {
+      FP4PA_UNROLL
+      for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, true, pairs[lane][o]);
+    });
+  }
+}
+
 template <class Shim>
 struct ValueProduct {
   static constexpr core::SimtConfig kConfig = Shim::kConfig;
@@ -97,18 +116,12 @@ struct ValueProduct {
     exec.load_shared_16(lane, stream.tile_offset() + stream.layout().v_scales + at, scales);
   }
 
-  template <KvKind kKind, class Stream, class Scores, class Values>
-  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, Values& output) {
-    constexpr bool kBf16 = kKind == KvKind::kBf16;
-    using Element = std::conditional_t<kBf16, core::BF16, core::F16>;
-    constexpr int kChunks = 4 / core::per_halfword(kKind);
-    const core::TileLayout layout = stream.layout();
-    const std::uint32_t tile = stream.tile_offset() + layout.v_codes;
+  using Weights = PerLane<std::uint32_t[4][kRowTiles]>;  // [octet]: P of tokens 2t, 2t+1 of query g, B's
 
-    PerLane<std::uint32_t[4][kRowTiles]> weight;  // [octet]: P of tokens 2t, 2t+1 of query g
-    PerLane<std::uint32_t> row;
+  /// B of a strip's probabilities.
+  template <bool kBf16, class Scores>
+  FP4PA_FN static void take_weights(E& exec, int strip, const Scores& p, Weights& weight) {
     exec.each_lane([&](Lane lane) {
-      row[lane] = row_of_key(stream, lane, tile, strip, layout.v_chunks);
       FP4PA_UNROLL
       for (int o = 0; o < 4; ++o) {
         FP4PA_UNROLL
@@ -127,25 +140,42 @@ struct ValueProduct {
         exec.transpose([&](Lane lane) -> auto& { return weight[lane][o][nt]; });
       }
     }
+  }
+
+  /// The scales along tokens of a group's row of them: of a lane's rows of a block's two dim tiles.
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static void load_columns(E& exec, const Stream& stream, int row, int block, PerLane<float[2][2]>& column) {
+    exec.each_lane([&](Lane lane) {
+      const std::uint32_t at = stream.tile_offset() + stream.layout().v_scales + row * stream.layout().v_scale_pitch +
+                               block * core::kDimBlock + lane.id / 4 * 4;
+      const std::uint32_t word = exec.template load_shared<std::uint32_t>(lane, at);
+      FP4PA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        column[lane][i / 2][i % 2] = kKind == KvKind::kMxfp4Tokens ? e8m0_to_f32(word, i) : ue4m3_to_f32(word, i);
+      }
+    });
+  }
+
+  template <KvKind kKind, class Stream, class Scores, class Values>
+  FP4PA_FN static void multiply_strip(E& exec, const Stream& stream, int strip, const Scores& p, Values& output) {
+    constexpr bool kBf16 = kKind == KvKind::kBf16;
+    using Element = std::conditional_t<kBf16, core::BF16, core::F16>;
+    PerLane<std::uint32_t> row;
+    exec.each_lane([&](Lane lane) {
+      row[lane] = row_of_key(stream, lane, stream.tile_offset() + stream.layout().v_codes, strip, stream.layout().v_chunks);
+    });
+    Weights weight;
+    take_weights<kBf16>(exec, strip, p, weight);
     if constexpr (kKind == KvKind::kPerToken) scale_weights<kKind>(exec, stream, strip, 0, weight, weight);
 
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
       if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
-      PerLane<std::uint32_t[4][4]> pairs;  // [octet][place]: dims of places 2m, 2m+1 are rows g, g+8 of dim tile m
-      FP4PA_UNROLL
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-        PerLane<std::uint32_t[4]> words;
-        exec.template load_matrix<true>([&](Lane lane) { return chunk_offset(row[lane], block * kChunks + chunk); },
-                                        [&](Lane lane) -> auto& { return words[lane]; });
-        exec.each_lane([&](Lane lane) {
-          FP4PA_UNROLL
-          for (int o = 0; o < 4; ++o) decode_word<kKind>(words[lane][o], chunk, true, pairs[lane][o]);
-        });
-      }
+      PerLane<std::uint32_t[4][4]> pairs;  // dims of places 2m, 2m+1 are rows g, g+8 of dim tile m
+      load_value_pairs<kKind>(exec, row, block, pairs);
       if constexpr (kKind == KvKind::kNvfp4 && !sums_groups(kConfig, kKind)) scale_pairs(exec, stream, strip, block, pairs);
 
-      PerLane<std::uint32_t[4][kRowTiles]> scaled;
+      Weights scaled;
       if constexpr (scales_blocks(kKind) || sums_groups(kConfig, kKind)) {
         scale_weights<kKind>(exec, stream, strip, block, weight, scaled);
       } else {
@@ -158,17 +188,7 @@ struct ValueProduct {
       for (int step = 0; step < 2; ++step) {
         const bool begins = step == 0 || !kOneGroup<kKind>;  // a group along tokens
         const bool ends = step == 1 || !kOneGroup<kKind>;
-        if (core::along_tokens(kKind) && begins) {
-          exec.each_lane([&](Lane lane) {
-            const std::uint32_t at = stream.tile_offset() + layout.v_scales + (2 * strip + step) * layout.v_scale_pitch +
-                                     block * core::kDimBlock + lane.id / 4 * 4;
-            const std::uint32_t word = exec.template load_shared<std::uint32_t>(lane, at);
-            FP4PA_UNROLL
-            for (int i = 0; i < 4; ++i) {
-              column[lane][i / 2][i % 2] = kKind == KvKind::kMxfp4Tokens ? e8m0_to_f32(word, i) : ue4m3_to_f32(word, i);
-            }
-          });
-        }
+        if (core::along_tokens(kKind) && begins) load_columns<kKind>(exec, stream, 2 * strip + step, block, column);
         FP4PA_UNROLL
         for (int m = 0; m < 2; ++m) {
           PerLane<std::uint32_t[4]> a;
@@ -211,7 +231,7 @@ struct ValueProduct {
 
   /// Probabilities times the factors that the scales of one block of dims have become, see scale_window.hpp; of NVFP4 of the group that
   /// the lane's column is for.
-  template <KvKind kKind, class Stream, class Weights>
+  template <KvKind kKind, class Stream>
   FP4PA_FN static void scale_weights(E& exec, const Stream& stream, int strip, int block, const Weights& weight, Weights& scaled) {
     exec.each_lane([&](Lane lane) {
       std::uint32_t scales[4];

@@ -1,6 +1,6 @@
-// Putting values into a lane's registers and taking them out, one at a time, as an atom's Packing says.
+// Putting values into a lane's registers, one at a time, as an atom's Packing says.
 //
-// This is the definition, used by tests and by slow paths. Kernels move whole registers: where the values of a register
+// This is the definition, which tests use. Kernels move whole registers: where the values of a register
 // are neighbours in memory and lie there in the same packing, a register is one load (see runs in properties.hpp).
 #pragma once
 
@@ -20,14 +20,6 @@ FP4PA_FN constexpr void put_code(Registers& registers, int v, Packing packing, s
   if (bit % 32 + Element::kBits > 32) {  // 6-bit elements only
     registers[bit / 32 + 1] |= static_cast<std::uint32_t>(placed >> 32);
   }
-}
-
-template <class Element, class Registers>
-FP4PA_FN constexpr std::uint32_t get_code(const Registers& registers, int v, Packing packing) {
-  const int bit = v * packing.bits + packing.shift;
-  std::uint64_t window = registers[bit / 32];
-  if (bit % 32 + Element::kBits > 32) window |= std::uint64_t{registers[bit / 32 + 1]} << 32;
-  return static_cast<std::uint32_t>(window >> (bit % 32)) & ((1u << Element::kBits) - 1u);
 }
 
 /// Byte j of a scale register.

@@ -15,9 +15,6 @@ namespace fp4pa::core {
 
 enum class Operand { kA, kB };
 
-/// What a fragment of the body holds.
-enum class Role { kQuery, kKey, kScore, kProbability, kValue, kOutput };
-
 struct QueryDim {
   int query;
   int dim;
@@ -43,7 +40,6 @@ struct TokenDim {
 template <AtomTraits T, Operand kQuerySide>
 struct SidedAtom {
   using Atom = T;
-  static constexpr Operand kQueryOperand = kQuerySide;
   static constexpr bool kQueryIsA = kQuerySide == Operand::kA;
 
   static constexpr int kQueries = kQueryIsA ? T::kM : T::kN;
@@ -52,8 +48,6 @@ struct SidedAtom {
 
   static constexpr int kQueryValues = kQueryIsA ? T::kValuesA : T::kValuesB;
   static constexpr int kOtherValues = kQueryIsA ? T::kValuesB : T::kValuesA;
-  static constexpr int kQueryRegisters = kQueryIsA ? T::kRegistersA : T::kRegistersB;
-  static constexpr int kOtherRegisters = kQueryIsA ? T::kRegistersB : T::kRegistersA;
   static constexpr Packing kQueryPacking = kQueryIsA ? T::kPackingA : T::kPackingB;
   static constexpr Packing kOtherPacking = kQueryIsA ? T::kPackingB : T::kPackingA;
 
@@ -84,19 +78,6 @@ struct SidedAtom {
   FP4PA_FN static constexpr Pair result_pair(int lane, int v) {
     const RowCol x = T::c_coord(lane, v);
     return kQueryIsA ? Pair{x.row, x.col} : Pair{x.col, x.row};
-  }
-
- public:
-  /// Whose scale a byte of the query side's (the other side's) scale register is.
-  FP4PA_FN static constexpr ScaleCoord query_scale_coord(int lane, int byte, ScaleSelect select)
-    requires ScaledAtomTraits<T>
-  {
-    return kQueryIsA ? T::sfa_coord(lane, byte, select) : T::sfb_coord(lane, byte, select);
-  }
-  FP4PA_FN static constexpr ScaleCoord other_scale_coord(int lane, int byte, ScaleSelect select)
-    requires ScaledAtomTraits<T>
-  {
-    return kQueryIsA ? T::sfb_coord(lane, byte, select) : T::sfa_coord(lane, byte, select);
   }
 };
 

@@ -6,7 +6,6 @@
 //   scales  [rows, groups()], linear or in the 128x4 layout (core/formats/scale_layout.hpp)
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "core/formats/elements.hpp"

@@ -269,6 +269,20 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output(const RowMap& rows, const Outp
 template <class Shim>
 template <class T, class Round>
 FP4PA_FN void SimtTileBackend<Shim>::store_output_as(const RowMap& rows, const Output& output, Round&& round) const {
+  store_elements(
+      output,
+      [&](int r) {
+        return static_cast<T*>(p_.o.data) + rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
+      },
+      round);
+}
+
+/// Rows that exist, element by element, by the lanes that have them.
+/// @param row    from a row to where its first element goes
+/// @param round  from f32 to what is stored
+template <class Shim>
+template <class Row, class Round>
+FP4PA_FN void SimtTileBackend<Shim>::store_elements(const Output& output, Row&& row, Round&& round) const {
   constexpr int kTiles = kOutputBlock / Shim::OutputAtom::kDims;
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
@@ -277,7 +291,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_output_as(const RowMap& rows, const O
       for (int v = 0; v < kOutputValues; ++v) {
         const int r = row_base() + nt * kQueries + OutputSlots::query(lane.id, v);
         if (r >= rows_.num_rows) continue;
-        T* const out = static_cast<T*>(p_.o.data) + rows.token(r) * p_.o.token_stride + rows.head(r) * p_.o.head_stride;
+        auto* const out = row(r);
         FP4PA_UNROLL
         for (int tile = 0; tile < kDimTiles; ++tile) {
           const int block = tile / kTiles * kOutputBlock;
@@ -313,7 +327,6 @@ FP4PA_FN void SimtTileBackend<Shim>::store_lse(const RowMap& rows, const RowVect
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const Output& output, const RowVector& max,
                                                    const RowVector& sum) const {
-  constexpr int kTiles = kOutputBlock / Shim::OutputAtom::kDims;
   const std::int64_t first = item.partial_slot * p_.partition.tile_rows;
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
@@ -329,24 +342,7 @@ FP4PA_FN void SimtTileBackend<Shim>::store_partial(const WorkItem& item, const O
     store_sums(DType::kF32, p_.partial_output, true, [&](int r) { return (first + r) * p_.head_dim; });
     return;
   }
-  exec_.each_lane([&](Lane lane) {
-    FP4PA_UNROLL
-    for (int nt = 0; nt < kRowTiles; ++nt) {
-      FP4PA_UNROLL
-      for (int v = 0; v < kOutputValues; ++v) {
-        const int r = row_base() + nt * kQueries + OutputSlots::query(lane.id, v);
-        if (r >= rows_.num_rows) continue;
-        float* const out = p_.partial_output + (first + r) * p_.head_dim;
-        FP4PA_UNROLL
-        for (int tile = 0; tile < kDimTiles; ++tile) {
-          const int block = tile / kTiles * kOutputBlock;
-          if (block < head_dim()) {
-            out[block + Shim::output_dim(output.order, tile % kTiles, lane.id, v)] = output.value[lane][tile][nt][v];
-          }
-        }
-      }
-    }
-  });
+  store_elements(output, [&](int r) { return p_.partial_output + (first + r) * p_.head_dim; }, [](float x) { return x; });
 }
 
 }  // namespace fp4pa::core

@@ -49,7 +49,6 @@ class SimtTileBackend {
   static constexpr int kDimTiles = kConfig.head_dim / Shim::OutputAtom::kDims;
   static constexpr int kScoreValues = Slots::kValues;
   static constexpr int kOutputValues = OutputSlots::kValues;
-  static constexpr int kOutputRegisters = kDimTiles * kRowTiles * kOutputValues;
 
   static constexpr int kOutputBlock = kOutputBlockOf<Shim>;
   /// An output has the same order wherever it came from: in one format of V, or because the shim says so of all.
@@ -327,6 +326,8 @@ class SimtTileBackend {
   // epilogue.hpp
   template <class T, class Round>
   FP4PA_FN void store_output_as(const RowMap& rows, const Output& output, Round&& round) const;
+  template <class Row, class Round>
+  FP4PA_FN void store_elements(const Output& output, Row&& row, Round&& round) const;
   [[nodiscard]] FP4PA_FN bool stores_chunks() const;
   FP4PA_FN void merge_states(RowVector& max, RowVector& sum, Output& output);
   FP4PA_FN void lay_out(const Output& output) const;

@@ -6,7 +6,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "fp4pa/status.hpp"

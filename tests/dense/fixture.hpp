@@ -71,6 +71,11 @@ struct Shape {
   }
 };
 
+/// Several sequences, ragged, one without queries' worth of keys to spare.
+inline Shape ragged(std::int32_t head_dim, bool causal) {
+  return {{5, 1, 70, 33}, {37, 1, 70, 130}, 4, 2, head_dim, causal, 0.0f};
+}
+
 inline std::vector<std::int32_t> indptr_of(const std::vector<std::int32_t>& lens) {
   std::vector<std::int32_t> indptr{0};
   for (const std::int32_t n : lens) indptr.push_back(indptr.back() + n);

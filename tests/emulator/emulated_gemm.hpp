@@ -30,6 +30,18 @@ struct GemmSetup {
 };
 extern GemmSetup current_gemm;
 
+/// The kernel that products go to until the scope ends, then the one before: a test that fails hands nothing on to the next.
+class ScopedGemm {
+ public:
+  ScopedGemm(const EmulatedGemm& kernel, const emulator::Watch& watch) { current_gemm = {&kernel, watch}; }
+  ScopedGemm(const ScopedGemm&) = delete;
+  ScopedGemm& operator=(const ScopedGemm&) = delete;
+  ~ScopedGemm() { current_gemm = before_; }
+
+ private:
+  GemmSetup before_ = current_gemm;
+};
+
 template <class Shim>
 void run_gemm_block(const core::GemmParams& p, int tile, int batch, int block, const emulator::Watch& watch) {
   using Block = core::GemmBlock<Shim>;

@@ -46,10 +46,9 @@ inline void gemm_grid(const EmulatedGemm& kernel, ActivationForm form, int cases
     emulator::Findings findings;
     const emulator::Order orders[] = {emulator::Order::forwards(), emulator::Order::backwards(),
                                       emulator::Order::random(random())};
-    current_gemm = {&kernel, {orders[i % 3], &findings, nullptr}};
+    const ScopedGemm scoped(kernel, {orders[i % 3], &findings, nullptr});
     gemm_test::Problem p(s, "cuda");
     REQUIRE_MESSAGE(p.run() == Status::kOk, last_error_detail());
-    current_gemm = {};
     CHECK_MESSAGE(findings.empty(), findings.text());
     const double error = p.worst();
     CHECK(error <= 1.0);
@@ -65,10 +64,8 @@ inline void gemm_grid(const EmulatedGemm& kernel, ActivationForm form, int cases
 /// Runs a problem on a kernel; what the emulator objects to.
 inline std::string run_on(const EmulatedGemm& kernel, gemm_test::Problem& p) {
   emulator::Findings findings;
-  current_gemm = {&kernel, {emulator::Order::forwards(), &findings, nullptr}};
-  const Status status = p.run();
-  current_gemm = {};
-  REQUIRE_MESSAGE(status == Status::kOk, last_error_detail());
+  const ScopedGemm scoped(kernel, {emulator::Order::forwards(), &findings, nullptr});
+  REQUIRE_MESSAGE(p.run() == Status::kOk, last_error_detail());
   return findings.text();
 }
 

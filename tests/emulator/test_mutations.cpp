@@ -87,7 +87,7 @@ TEST_CASE("mutants: the control passes") {
 //   open(), before and after the loading of the query   where keys are divided, warps have met in the merge when they come to the
 //                     first, unless a second segment is opened; where rows are divided, a warp loads its own rows, and either of
 //                     the two is enough for the stages
-//   merge_warps(), before the states are stored         where a warp's own area holds them
+//   merge_states(), before the states are stored        where a warp's own area holds them
 //   open(), the wait                                    a stream has waited for whatever it asked for
 // The tests allow for these numbers of places and print which. Within a place, the last ones of a stream are idle: no copies
 // follow them.

@@ -78,10 +78,57 @@ std::vector<float> widened(const std::vector<std::byte>& data, DType dtype, std:
   return values;
 }
 
+/// The same last queries for every sequence of the batch, and what that makes of outputs.
+struct Batch {
+  Batch(const AttentionConfig& config, const AttendInput& input) : indptr{0} {
+    const std::vector<std::byte> of_one = input.q.token_major(input.q.tokens - config.max_q_len, config.max_q_len);
+    for (std::int32_t b = 0; b < config.max_batch; ++b) {
+      q.insert(q.end(), of_one.begin(), of_one.end());
+      indptr.push_back(indptr.back() + config.max_q_len);
+    }
+    lens.assign(static_cast<std::size_t>(config.max_batch), config.max_kv_len);
+    rows = lens.size() * static_cast<std::size_t>(config.max_q_len) * static_cast<std::size_t>(config.num_q_heads);
+    elements = rows * static_cast<std::size_t>(config.cache.head_dim);
+  }
+  std::vector<std::byte> q;
+  std::vector<std::int32_t> indptr, lens;
+  std::size_t rows, elements;  // of O
+};
+
 /// What a call needs in device memory besides the cache.
 struct CallBuffers {
+  CallBuffers(Device& device, const Batch& batch, DType o_dtype, std::size_t workspace_bytes)
+      : q(uploaded(device, batch.q)),
+        o(device.allocate(batch.elements * static_cast<std::size_t>(size_of(o_dtype)))),
+        lse(device.allocate(batch.rows * sizeof(float))),
+        indptr(uploaded(device, batch.indptr)),
+        lens(uploaded(device, batch.lens)),
+        workspace(device.allocate(workspace_bytes)) {}
+  void describe(AttentionArgs& args, std::size_t workspace_bytes) const {
+    args.q = q.data();
+    args.o = o.data();
+    args.lse = lse.as<float>();
+    args.qo_indptr = indptr.as<std::int32_t>();
+    args.seq_lens = lens.as<std::int32_t>();
+    args.workspace = workspace.data();
+    args.workspace_bytes = workspace_bytes;
+  }
   Buffer q, o, lse, indptr, lens, workspace;
 };
+
+/// The reference over what a cache holds.
+Expected expected_of_cache(Device& device, const FilledCache& cache, AttentionConfig config, const Batch& batch) {
+  const auto host = make_cpu_device();
+  const FilledCache::HostCopy copy = cache.host_copy(device, *host);
+  AttentionArgs args;
+  cache.describe_host(copy, config, args);
+  args.q = batch.q.data();
+  args.qo_indptr = batch.indptr.data();
+  args.seq_lens = batch.lens.data();
+  std::vector<reference::Keys> keys;
+  for (std::int32_t h = 0; h < config.cache.num_kv_heads; ++h) keys.push_back(reference::dequantize(config, args, 0, h));
+  return reference_of(config, args, keys);
+}
 
 }  // namespace
 
@@ -118,41 +165,12 @@ AttendResult attend_variant(Device& device, const AttendSettings& settings, cons
   AttentionPlan plan;
   check(fp4pa::plan(config, &plan), "plan");
 
-  // The same queries for every sequence of the batch.
-  const std::int32_t queries = config.max_q_len;
-  const std::vector<std::byte> q = input.q.token_major(input.q.tokens - queries, queries);
-  std::vector<std::byte> q_batch;
-  std::vector<std::int32_t> indptr{0};
-  for (std::int32_t b = 0; b < settings.batch; ++b) {
-    q_batch.insert(q_batch.end(), q.begin(), q.end());
-    indptr.push_back(indptr.back() + queries);
-  }
-  const std::vector<std::int32_t> lens(static_cast<std::size_t>(settings.batch), config.max_kv_len);
-  const auto rows = static_cast<std::size_t>(settings.batch) * static_cast<std::size_t>(queries) *
-                    static_cast<std::size_t>(config.num_q_heads);
-  const std::size_t elements = rows * static_cast<std::size_t>(config.cache.head_dim);
-
-  CallBuffers on_device;
-  on_device.q = device.allocate(q_batch.size());
-  device.upload(on_device.q.data(), q_batch.data(), q_batch.size());
-  on_device.o = device.allocate(elements * static_cast<std::size_t>(size_of(settings.o_dtype)));
-  on_device.lse = device.allocate(rows * sizeof(float));
-  on_device.indptr = device.allocate(indptr.size() * sizeof(std::int32_t));
-  device.upload(on_device.indptr.data(), indptr.data(), on_device.indptr.bytes());
-  on_device.lens = device.allocate(lens.size() * sizeof(std::int32_t));
-  device.upload(on_device.lens.data(), lens.data(), on_device.lens.bytes());
-  on_device.workspace = device.allocate(plan.workspace_bytes());
-
+  const Batch batch(config, input);
+  const CallBuffers on_device(device, batch, settings.o_dtype, plan.workspace_bytes());
   AttentionArgs args;
   cache.describe(args);
-  args.q = on_device.q.data();
-  args.o = on_device.o.data();
-  args.lse = on_device.lse.as<float>();
   args.batch = settings.batch;
-  args.qo_indptr = on_device.indptr.as<std::int32_t>();
-  args.seq_lens = on_device.lens.as<std::int32_t>();
-  args.workspace = on_device.workspace.data();
-  args.workspace_bytes = plan.workspace_bytes();
+  on_device.describe(args, plan.workspace_bytes());
   std::vector<double> times;
   for (std::int32_t i = 0; i < settings.repeats; ++i) {
     times.push_back(device.seconds([&] { check(run(plan, args), "run"); }));
@@ -168,26 +186,12 @@ AttendResult attend_variant(Device& device, const AttendSettings& settings, cons
   result.bytes_per_token = cache.bytes_per_token();
   result.bf16_bytes_per_token = 4.0 * config.cache.num_kv_heads * config.cache.head_dim;
 
-  std::vector<std::byte> o_bytes(on_device.o.bytes());
-  device.download(o_bytes.data(), on_device.o.data(), o_bytes.size());
-  result.o = widened(o_bytes, settings.o_dtype, elements);
-  result.lse.resize(rows);
-  device.download(result.lse.data(), on_device.lse.data(), on_device.lse.bytes());
+  result.o = widened(downloaded<std::byte>(device, on_device.o), settings.o_dtype, batch.elements);
+  result.lse = downloaded<float>(device, on_device.lse);
 
-  const auto host = make_cpu_device();
-  const FilledCache::HostCopy copy = cache.host_copy(device, *host);
-  AttentionArgs host_args;
-  cache.describe_host(copy, config, host_args);
-  host_args.q = q_batch.data();
-  host_args.qo_indptr = indptr.data();
-  host_args.seq_lens = lens.data();
-  std::vector<reference::Keys> keys;
-  for (std::int32_t h = 0; h < config.cache.num_kv_heads; ++h) {
-    keys.push_back(reference::dequantize(config, host_args, 0, h));
-  }
-  const Expected quantised = reference_of(config, host_args, keys);
-  const std::size_t o_each = elements / lens.size(), rows_each = rows / lens.size();
-  for (std::size_t b = 0; b < lens.size(); ++b) {
+  const Expected quantised = expected_of_cache(device, cache, config, batch);
+  const std::size_t o_each = batch.elements / batch.lens.size(), rows_each = batch.rows / batch.lens.size();
+  for (std::size_t b = 0; b < batch.lens.size(); ++b) {
     const float* o = result.o.data() + b * o_each;
     const float* lse = result.lse.data() + b * rows_each;
     result.lse_error_cache = std::max(result.lse_error_cache, compare(o, lse, quantised, result.against_cache));

@@ -27,7 +27,4 @@ struct Gfx942Mfma16x16 {
   static constexpr Place d_at(int row, int col) { return {(row >> 2 << 4) | col, row & 3, 0}; }
 };
 
-template <class Code>
-using Gfx950Mfma16x16 = Gfx942Mfma16x16<Code, 128>;
-
 }  // namespace fp4pa::emulator::isa
