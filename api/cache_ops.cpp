@@ -1,19 +1,19 @@
 // The public cache operations: check everything that can be checked without reading the back end's memory, pick a back
 // end, call through its table. What only the memory can tell (slots, page ids, lengths) is the back end's to check, before
 // it writes.
-#include <array>
 #include <cinttypes>
 #include <cstdio>
 #include <utility>
 
 #include "api/backend.hpp"
 #include "api/error.hpp"
-#include "api/log.hpp"
 #include "api/saturating.hpp"
 #include "api/select.hpp"
 #include "api/validate.hpp"
+#include "api/validate_page_copies.hpp"
 #include "api/validate_rows.hpp"
 #include "api/validate_slots.hpp"
+#include "api/validate_two_tier_tables.hpp"
 
 namespace fp4pa {
 namespace {
@@ -106,8 +106,12 @@ Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput
     if (const Status s = api::validate_host_global_scales(cache.recent); s != Status::kOk) return s;
   }
   if (num_tokens == 0) return Status::kOk;
-  return backend->append_two_tier(
-      {cache, k_rows, v_rows, indptr, seq_lens, batch, num_tokens, old_table, old_table_stride, recent_table}, exec);
+  const api::TwoTierAppend request{cache,      k_rows,    v_rows,           indptr,      seq_lens, batch,
+                                   num_tokens, old_table, old_table_stride, recent_table};
+  if (exec.validate_device_data && !api::runs_on_host(*backend)) {
+    if (const Status s = api::check_device_two_tier(*backend, request, exec.stream); s != Status::kOk) return s;
+  }
+  return backend->append_two_tier(request, exec);
 }
 
 Status gather(const KvCacheDesc& cache, const void* slots, IndexType slot_type, std::int64_t num_tokens,
@@ -149,6 +153,9 @@ Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::
   const Backend* backend = nullptr;
   const Status found = api::select_backend(exec, &Backend::copy_pages, "copy_pages", &backend);
   if (found != Status::kOk || num_copies == 0) return found;
+  if (exec.validate_device_data && !api::runs_on_host(*backend)) {
+    if (const Status s = api::check_device_page_copies(*backend, cache, src, dst, num_copies, exec.stream); s != Status::kOk) return s;
+  }
   return backend->copy_pages(cache, src, dst, num_copies, exec);
 }
 

@@ -1,10 +1,9 @@
 #include "api/validate_slots.hpp"
 
-#include <cstddef>
 #include <memory>
-#include <new>
 
 #include "api/error.hpp"
+#include "api/read_back.hpp"
 #include "core/paging/slot.hpp"
 
 namespace fp4pa::api {
@@ -66,16 +65,13 @@ Status check_groups(const KvCacheDesc& cache, const SlotList& slots, std::int32_
 
 Status check_device_slots(const Backend& backend, const char* operation, const KvCacheDesc& cache, const SlotList& slots,
                           std::int32_t group, void* stream) noexcept {
-  if (backend.read_back == nullptr) {
-    return fail(Status::kBackendUnavailable, "%s: back end %s has no validate_device_data in this build", operation, backend.name);
-  }
-  const std::size_t bytes = static_cast<std::size_t>(slots.size) * (slots.type == IndexType::kInt64 ? 8 : 4);
-  const std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[bytes]);
-  if (copy == nullptr) {
-    return fail(Status::kInternal, "%s: no memory to check %lld slots in", operation, static_cast<long long>(slots.size));
-  }
-  if (const Status s = backend.read_back(copy.get(), slots.data, bytes, stream); s != Status::kOk) return s;
-  const SlotList here{copy.get(), slots.type, slots.size};
+  const bool wide = slots.type == IndexType::kInt64;
+  std::unique_ptr<std::int64_t[]> longs;
+  std::unique_ptr<std::int32_t[]> ints;
+  const Status read = wide ? read_back(backend, operation, "slots", static_cast<const std::int64_t*>(slots.data), slots.size, stream, longs)
+                           : read_back(backend, operation, "slots", static_cast<const std::int32_t*>(slots.data), slots.size, stream, ints);
+  if (read != Status::kOk) return read;
+  const SlotList here{wide ? static_cast<const void*>(longs.get()) : ints.get(), slots.type, slots.size};
   const Status s = check_slots(operation, cache, here);
   return s != Status::kOk || group == 1 ? s : check_groups(cache, here, group);
 }

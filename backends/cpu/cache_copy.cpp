@@ -3,13 +3,11 @@
 // A page is two or three nested strides, and what lies between its rows need not belong to this cache (interleaved
 // pages, another layer's K between two heads). So only rows are copied; but rows that happen to touch are copied
 // together, which makes a dense page one memcpy per tensor.
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <new>
+#include <utility>
 
-#include "api/error.hpp"
+#include "api/validate_page_copies.hpp"
 #include "backends/cpu/cache_ops.hpp"
 #include "backends/cpu/cache_threads.hpp"
 #include "core/paging/tensor_view.hpp"
@@ -67,46 +65,12 @@ void copy_rows(const PageRows& r, std::int64_t src, std::int64_t dst) {
   }
 }
 
-// Copies run in any order, so no page may be read and written, or written twice.
-Status check_disjoint(const std::int32_t* src, const std::int32_t* dst, std::int64_t n) {
-  const std::unique_ptr<std::int32_t[]> sorted(new (std::nothrow) std::int32_t[static_cast<std::size_t>(n)]);
-  if (sorted == nullptr) {
-    return api::fail(Status::kInternal, "copy_pages: no memory to sort %lld page ids", static_cast<long long>(n));
-  }
-  std::int32_t* const end = sorted.get() + n;
-  std::copy(dst, dst + n, sorted.get());
-  std::sort(sorted.get(), end);
-  if (const std::int32_t* twice = std::adjacent_find(sorted.get(), end); twice != end) {
-    return api::fail(Status::kInvalidArgument,
-                     "copy_pages: page %d is a destination twice; destinations must be distinct", *twice);
-  }
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (std::binary_search(sorted.get(), end, src[i])) {
-      return api::fail(
-          Status::kInvalidArgument,
-          "copy_pages: page %d is the source of copy %lld and a destination; it may be only one of the two", src[i],
-          static_cast<long long>(i));
-    }
-  }
-  return Status::kOk;
-}
-
-Status check_page(const char* name, const std::int32_t* ids, std::int64_t i, std::int64_t num_pages) {
-  if (ids[i] >= 0 && ids[i] < num_pages) return Status::kOk;
-  return api::fail(Status::kBlockIdOutOfRange, "copy_pages: %s[%lld] = %d; the pool has pages 0 to %lld", name,
-                   static_cast<long long>(i), ids[i], static_cast<long long>(num_pages - 1));
-}
-
 }  // namespace
 
 Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst, std::int64_t num_copies,
                   const ExecDesc& exec) noexcept {
   if (num_copies <= 0) return Status::kOk;
-  for (std::int64_t i = 0; i < num_copies; ++i) {
-    if (const Status s = check_page("src", src, i, cache.num_pages); s != Status::kOk) return s;
-    if (const Status s = check_page("dst", dst, i, cache.num_pages); s != Status::kOk) return s;
-  }
-  if (const Status s = check_disjoint(src, dst, num_copies); s != Status::kOk) return s;
+  if (const Status s = api::check_page_copies(cache, src, dst, num_copies); s != Status::kOk) return s;
 
   PageRows parts[4];
   int num_parts = 0;

@@ -62,7 +62,7 @@ struct KvCacheDesc {
   KvTensorDesc v;
   std::int32_t num_kv_heads = 0;
   std::int32_t head_dim = 0;   ///< a multiple of 32 from 32 to 256
-  std::int32_t page_size = 0;  ///< tokens, 1 to 1024
+  std::int32_t page_size = 0;  ///< tokens, 1 to 1024; with V scaled along tokens a multiple of 32 (MXFP4) or 16 (NVFP4)
   std::int64_t num_pages = 0;  ///< up to 2^31 - 1; pools past 4 GiB are fine
   Rotation rotation = Rotation::kNone;  ///< of K on append and of Q on load; must divide head_dim
   ScaleMode scale_mode = ScaleMode::kFloor;             ///< used when encoding MXFP4, MXFP8 and E8M0 per token
@@ -83,13 +83,14 @@ enum class PageOrder : std::int32_t {
 [[nodiscard]] FP4PA_API std::int32_t kv_token_group(KvFormat format, VScaleAxis axis) noexcept;
 
 /// Fills the strides of `k` and `v` for four separate dense arrays (K codes, K scales, V codes, V scales) in the given
-/// order. Formats, axes, head counts and page size must be set; pointers are left alone.
+/// order. Formats, axes, num_kv_heads, head_dim and page_size must be set; pointers are left alone.
 FP4PA_API void set_dense_strides(KvCacheDesc& cache, PageOrder order) noexcept;
 /// Bytes of the dense arrays that `set_dense_strides` describes.
 [[nodiscard]] FP4PA_API std::int64_t dense_data_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
 [[nodiscard]] FP4PA_API std::int64_t dense_scale_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
 /// Fills strides and pointers for interleaved pages [K codes, K scales, V codes, V scales], each part padded to 16 bytes,
-/// from one base pointer (16-byte aligned). Returns the bytes of one page.
+/// from one base pointer (16-byte aligned). With a null base only the strides are set, so that the size can be asked for first. Returns the
+/// bytes of one page.
 FP4PA_API std::int64_t set_interleaved_pages(KvCacheDesc& cache, PageOrder order, void* base) noexcept;
 
 /// Checks a description on the host: formats, sizes, alignment, strides that overlap, scales.
@@ -104,10 +105,10 @@ FP4PA_API std::int64_t set_interleaved_pages(KvCacheDesc& cache, PageOrder order
 /// The recent tier is a ring: token t of a sequence lies at page (t / recent.page_size) % ring_pages of that sequence's row
 /// of the recent table, row t % recent.page_size.
 ///
-/// A sequence of `length` tokens is right when its old pages hold tokens 0 .. quantised_tokens(length) - 1 and its ring tokens
-/// quantised_tokens(length) .. length - 1. append_two_tier keeps it so; nothing can tell whether a length that was set otherwise
-/// has such a ring, and the next groups to leave are made of whatever lies there. Prefix hits, forks and rejected drafts:
-/// docs/engine.md has a recipe for each.
+/// A sequence of `length` tokens is consistent when its old pages hold tokens 0 .. quantised_tokens(length) - 1 and its ring tokens
+/// quantised_tokens(length) .. length - 1. append_two_tier preserves this. It cannot detect a ring that does not match a length set
+/// otherwise: the next groups to leave the window are then quantised from whatever the ring holds. Prefix hits, forks and rejected
+/// drafts: docs/engine.md has a recipe for each.
 struct TwoTierDesc {
   KvCacheDesc old_tier;                  ///< any format
   KvCacheDesc recent;                    ///< bf16, f16 or fp8_e4m3; same heads, head_dim and rotation as old_tier
@@ -155,8 +156,9 @@ struct KvInput {
 struct ExecDesc {
   const char* backend = nullptr;   ///< "cpu", "cuda", "hip", ...; see available_backends()
   void* stream = nullptr;          ///< cudaStream_t or hipStream_t; ignored by the CPU
-  std::int32_t num_threads = 0;    ///< CPU threads; 0 = OpenMP's choice
-  /// GPUs: append and gather read their slots back, which waits for the stream, and refuse what the CPU always refuses. Not in a graph
+  std::int32_t num_threads = 0;    ///< CPU threads, at most 4096; 0 = OpenMP's choice
+  /// GPUs: append, append_two_tier, gather and copy_pages read their slots, lengths and tables back, which waits for the stream, and
+  /// refuse what the CPU always refuses. Not in a graph
   bool validate_device_data = false;
 };
 
@@ -166,9 +168,9 @@ struct ExecDesc {
 /// zeros and it cannot be extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts;
 /// token by token it needs append_two_tier.
 ///
-/// On the CPU every slot is checked before anything is written. A GPU looks at none of them unless `exec.validate_device_data`
-/// asks for it: tokens of slots past the pool are skipped, and V of a token that begins inside a group, or behind a hole in one, is
-/// not stored while its K is - one-token appends among them -, all with kOk.
+/// The CPU checks every slot before it writes anything. A GPU checks none unless `exec.validate_device_data` asks for it: a token whose
+/// slot is past the pool is skipped, V of a token that begins inside a group, or follows a gap in one, is not stored although its K is
+/// (single-token appends included), and the call returns kOk.
 /// @param slots [num_tokens] int32 or int64, in the back end's memory
 /// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture),
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError; on the CPU, and on a GPU with validate_device_data, kSlotOutOfRange,
@@ -187,8 +189,14 @@ struct ExecDesc {
 /// @param seq_lens    [batch] int32, lengths before this append
 /// @param old_table   [batch, old_table_stride] int32 page ids of the old tier, enough for the new length
 /// @param recent_table [batch, ring_pages] int32 page ids of the recent tier
-/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidIndptr, kLengthExceedsTable, kBlockIdOutOfRange, kInvalidArgument
-///         (num_threads), kUnknownBackend, kBackendUnavailable, kDeviceError
+///
+/// The CPU checks indptr, lengths and page ids before it writes anything. A GPU checks nothing unless `exec.validate_device_data` asks for
+/// it, and returns kOk: rows outside num_tokens, pages past a sequence's row of old_table and page ids outside a pool are left out; a
+/// negative length is not caught.
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture),
+///         kUnknownBackend, kBackendUnavailable, kDeviceError; on the CPU, and on a GPU with validate_device_data, kInvalidIndptr,
+///         kInvalidSize (a negative length), kLengthExceedsTable, kBlockIdOutOfRange; with validate_device_data kInternal (no memory for the
+///         tables)
 [[nodiscard]] FP4PA_API Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput& v,
                                                const std::int32_t* indptr, const std::int32_t* seq_lens,
                                                std::int32_t batch, std::int64_t num_tokens,
@@ -212,10 +220,12 @@ struct KvOutput {
                                       const ExecDesc& exec = {}) noexcept;
 
 /// Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. A page may not be both a source and a destination,
-/// nor a destination twice. On the CPU every page id is checked before anything is written.
+/// nor a destination twice. The CPU checks this, and every page id, before it writes anything. A GPU checks nothing
+/// unless `exec.validate_device_data` asks for it, and returns kOk: a copy with a page id outside the pool is left out.
 /// @param src, dst [num_copies] int32, in the back end's memory
-/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kBlockIdOutOfRange, kInvalidArgument, kUnknownBackend, kBackendUnavailable,
-///         kDeviceError, kInternal (no memory to check the ids in)
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture),
+///         kUnknownBackend, kBackendUnavailable, kDeviceError; on the CPU, and on a GPU with validate_device_data, kBlockIdOutOfRange,
+///         kInvalidArgument (a page that is a destination twice, or a source and a destination), kInternal (no memory to check the ids in)
 [[nodiscard]] FP4PA_API Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst,
                                           std::int64_t num_copies, const ExecDesc& exec = {}) noexcept;
 
