@@ -14,7 +14,7 @@ inline constexpr const char* kBackendName = "cuda";
 /// simulator of the instruction set affords; whoever has the card asks for 1.
 inline int share() {
 #if defined(FP4PA_TEST_HIP)
-  constexpr int kDefault = 16;
+  constexpr int kDefault = 64;
 #else
   constexpr int kDefault = 1;
 #endif

@@ -26,4 +26,13 @@ inline const api::Backend& kBackend = api::kCudaBackend;
 using Error = RUNTIME(Error_t);
 using Stream = RUNTIME(Stream_t);
 
+/// A stream that does not wait for the default one, where the runtime makes such streams: of HIP's the least is asked.
+inline Error create_stream(Stream* stream) {
+#if defined(FP4PA_TEST_HIP)
+  return hipStreamCreate(stream);
+#else
+  return cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+#endif
+}
+
 }  // namespace fp4pa::gpu_test

@@ -238,6 +238,7 @@ TEST_CASE("several threads and streams at once") {
   scene::Scene s(spec_of(KvFormat::kNvfp4, {{1, 3000, 0}, {1, 700, 1}}));
   OnDevice d(s);
   constexpr int kThreads = 4;
+  const int runs = gpu_test::share() > 1 ? 3 : 20;
   struct Own {
     std::uint8_t* workspace;
     std::uint8_t* o;
@@ -254,14 +255,14 @@ TEST_CASE("several threads and streams at once") {
   for (Own& o : own) {
     threads.emplace_back([&] {
       Stream stream;
-      must(RUNTIME(StreamCreateWithFlags)(&stream, RUNTIME(StreamNonBlocking)), "a stream");
+      must(gpu_test::create_stream(&stream), "a stream");
       AttentionArgs args = d.args;
       args.workspace = o.workspace;
       args.o = o.o;
       args.lse = nullptr;
       args.stream = stream;
       o.status = Status::kOk;
-      for (int i = 0; i < 20 && o.status == Status::kOk; ++i) o.status = gpu_test::kBackend.run({d.config, d.choice, args});
+      for (int i = 0; i < runs && o.status == Status::kOk; ++i) o.status = gpu_test::kBackend.run({d.config, d.choice, args});
       must(RUNTIME(StreamSynchronize)(stream), "the runs");
       must(RUNTIME(Memcpy)(o.result.data(), o.o, o.result.size(), RUNTIME(MemcpyDeviceToHost)), "the result");
       static_cast<void>(RUNTIME(StreamDestroy)(stream));
@@ -386,6 +387,30 @@ TEST_CASE("validation of slots on the device names what is wrong, and nothing is
   CHECK(pool.snapshot() == before);
   CHECK(appended(32, 33) == Status::kOk);
   CHECK(pool.snapshot() != before);
+}
+
+TEST_CASE("validation of tables on the device names what is wrong, and nothing is written") {
+  ::test::Shape shape;
+  shape.num_pages = 3;
+  ::test::Random random(6);
+  const ::test::Rows rows(DType::kBF16, 2, shape.heads, shape.head_dim, random);
+  ::test::Pool pool(shape);
+  ::test::Shape plain = shape;
+  plain.k_format = plain.v_format = KvFormat::kBf16;
+  ::test::Pool recent(plain);
+  const auto before = pool.snapshot();
+  const auto recent_before = recent.snapshot();
+  ExecDesc exec;
+  exec.backend = gpu_test::kBackendName;
+  exec.validate_device_data = true;
+  const std::int32_t src[] = {0, 1}, dst[] = {2, 3};
+  CHECK_REFUSED(copy_pages(pool.cache, src, dst, 2, exec), Status::kBlockIdOutOfRange, "dst[1] = 3", "0 to 2");
+  const TwoTierDesc desc{pool.cache, recent.cache, 0, 1, 2};
+  const std::int32_t indptr[] = {0, 2}, seq_lens[] = {0}, old_table[] = {5}, recent_table[] = {0, 1};
+  CHECK_REFUSED(append_two_tier(desc, rows.input(), rows.input(), indptr, seq_lens, 1, 2, old_table, 1, recent_table, exec),
+                Status::kBlockIdOutOfRange, "old_table of sequence 0 has page id 5", "0 to 2");
+  CHECK(pool.snapshot() == before);
+  CHECK(recent.snapshot() == recent_before);
 }
 
 TEST_CASE("merge_states agrees with the CPU") {
