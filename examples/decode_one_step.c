@@ -63,6 +63,7 @@ static void reference(const float* q, const float* k, const float* v, double* o)
 }
 
 int main(void) {
+  fp4pa_exec cpu;
   fp4pa_cache cache;
   fp4pa_kv_input k_in, v_in;
   fp4pa_kv_output k_out, v_out;
@@ -83,6 +84,11 @@ int main(void) {
             (int)fp4pa_abi_version());
     return 1;
   }
+
+  /* All memory here is the host's, so the back end is named: with none named, a library with CUDA or HIP takes the GPU, which
+   * needs device memory. */
+  fp4pa_exec_init(&cpu);
+  cpu.backend = "cpu";
 
   /* A pool of MXFP4 pages, K and V side by side in each page. */
   fp4pa_cache_init(&cache);
@@ -105,7 +111,7 @@ int main(void) {
   k_in.dtype = FP4PA_F32;
   v_in = k_in;
   v_in.data = v;
-  check(fp4pa_append(&cache, &k_in, &v_in, slots, FP4PA_INT32, TOKENS, NULL), "append");
+  check(fp4pa_append(&cache, &k_in, &v_in, slots, FP4PA_INT32, TOKENS, &cpu), "append");
 
   /* Planned once for the largest call, then used for every step. */
   fp4pa_attention_config_init(&config);
@@ -117,6 +123,7 @@ int main(void) {
   config.max_q_tokens = 1;
   config.max_q_len = 1;
   config.max_kv_len = TOKENS;
+  config.backend = "cpu";
   check(fp4pa_plan_create(&config, &plan), "plan");
 
   fp4pa_attention_args_init(&args);
@@ -136,7 +143,7 @@ int main(void) {
   k_out.data = k_held;
   v_out = k_out;
   v_out.data = v_held;
-  check(fp4pa_gather(&cache, slots, FP4PA_INT32, TOKENS, &k_out, &v_out, NULL), "gather");
+  check(fp4pa_gather(&cache, slots, FP4PA_INT32, TOKENS, &k_out, &v_out, &cpu), "gather");
   reference(q, k_held, v_held, expected);
   for (int i = 0; i < Q_HEADS * HEAD_DIM; ++i) {
     difference += (o[i] - expected[i]) * (o[i] - expected[i]);

@@ -67,6 +67,11 @@ std::vector<double> reference(const std::vector<float>& q, const std::vector<flo
 }  // namespace
 
 int main() {
+  // All memory here is the host's, so the back end is named: with none named, a library with CUDA or HIP takes the GPU, which
+  // needs device memory.
+  fp4pa::ExecDesc cpu;
+  cpu.backend = "cpu";
+
   // A pool of NVFP4 pages, K and V side by side in each page.
   fp4pa::KvCacheDesc cache;
   cache.k.format = cache.v.format = fp4pa::KvFormat::kNvfp4;
@@ -88,7 +93,7 @@ int main() {
   const std::vector<float> k = random_values(std::size_t{kTokens} * kKvHeads * kHeadDim, 1);
   const std::vector<float> v = random_values(k.size(), 2);
   const fp4pa::KvInput k_in{k.data(), fp4pa::DType::kF32, 0, 0}, v_in{v.data(), fp4pa::DType::kF32, 0, 0};
-  check(fp4pa::append(cache, k_in, v_in, slots.data(), fp4pa::IndexType::kInt32, kTokens), "append");
+  check(fp4pa::append(cache, k_in, v_in, slots.data(), fp4pa::IndexType::kInt32, kTokens, cpu), "append");
 
   // Planned once for the largest call, then used for every step.
   fp4pa::AttentionConfig config;
@@ -97,6 +102,7 @@ int main() {
   config.q_dtype = config.o_dtype = fp4pa::DType::kF32;
   config.max_batch = config.max_q_tokens = config.max_q_len = 1;
   config.max_kv_len = kTokens;
+  config.backend = "cpu";
   fp4pa::AttentionPlan plan;
   check(fp4pa::plan(config, &plan), "plan");
 
@@ -120,7 +126,7 @@ int main() {
   // Against attention over what the cache holds (the kernel's own error), and over the input (4 bits' as well).
   std::vector<float> k_held(k.size()), v_held(v.size());
   const fp4pa::KvOutput k_out{k_held.data(), fp4pa::DType::kF32, 0, 0}, v_out{v_held.data(), fp4pa::DType::kF32, 0, 0};
-  check(fp4pa::gather(cache, slots.data(), fp4pa::IndexType::kInt32, kTokens, k_out, v_out), "gather");
+  check(fp4pa::gather(cache, slots.data(), fp4pa::IndexType::kInt32, kTokens, k_out, v_out, cpu), "gather");
   const auto relative_error = [&](const std::vector<double>& expected) {
     double difference = 0.0, norm = 0.0;
     for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -24,6 +24,9 @@ TABLE = os.path.join(ROOT, "perf", "executed.json")
 SAMPLE = os.path.join(ROOT, "tests", "data", "sample_kv.safetensors")
 UNITS = ("vector", "matrix", "lds", "memory", "scalar")
 SHORT, LONG = 1024, 2048
+# Of a build folder: file, and the target that makes it.
+TOOL = ("bin/fp4pa", "fp4pa_tool")
+RUNTIME = ("tests/isa/libfp4pa_isa_runtime.so", "fp4pa_isa_runtime")
 
 # (instance, keys and query rows of its tile, query tokens, arguments of `fp4pa attend`)
 CALLS = [
@@ -35,6 +38,7 @@ CALLS = [
     ("decode(Bf16, Bf16, 128, 2, 32, 1)", 32, 16, 1, ["--format", "bf16"]),
     ("native_prefill(Mxfp4, Mxfp4Tokens, 128)", 128, 64, 64, ["--format", "mxfp4", "--v-scale-axis", "tokens", "--no-causal"]),
     ("native_prefill(Mxfp4, Mxfp4, 128)", 128, 64, 64, ["--format", "mxfp4", "--no-causal"]),
+    ("native_prefill(Mxfp8, Mxfp8, 128)", 128, 64, 64, ["--format", "mxfp8", "--no-causal"]),
 ]
 
 
@@ -69,22 +73,32 @@ class Sample:
             file.write(struct.pack("<Q", len(text)) + text + data)
 
 
+def program_of(build, part):
+    """Where a build has the tool or the interpreter; without the latter a loader would go on with the machine's own runtime."""
+    file, target = part
+    path = os.path.join(build, file)
+    if not os.path.exists(path):
+        sys.exit(f"executed: {path} is missing; build the target {target}, with HIP and gfx950")
+    return path
+
+
 def execute(build, path, arguments):
-    """(instance, instructions by unit) of one call on one compute unit."""
-    runtime = os.path.join(build, "tests", "isa", "libfp4pa_isa_runtime.so")
+    """(instance, instructions by unit, and the matrix core's by name) of one call on one compute unit."""
+    runtime, tool = program_of(build, RUNTIME), program_of(build, TOOL)
     environment = dict(os.environ, LD_PRELOAD=os.path.abspath(runtime), FP4PA_ISA_REPORT="1", FP4PA_ISA_COMPUTE_UNITS="1")
-    command = [os.path.join(build, "bin", "fp4pa"), "attend", path, "--backend", "hip", "--repeats", "1", "--page-size", "64", *arguments]
+    command = [tool, "attend", path, "--backend", "hip", "--repeats", "1", "--page-size", "64", *arguments]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     number = r" +(\d+) "
-    found = re.findall("executed" + number + "launches" + "".join(number + unit for unit in UNITS) + r" +fp4pa_attend_(\d+)", ran.stdout)
+    found = re.findall("executed" + number + "launches" + "".join(number + unit for unit in UNITS) + r" +fp4pa_attend_(\d+)(.*)", ran.stdout)
     if ran.returncode not in (0, 1) or len(found) != 1:  # 1: a native kernel's errors are its own, not the contract's
         sys.exit(f"executed: {' '.join(command)} failed or ran another number of attention kernels than 1\n{ran.stdout}{ran.stderr}")
-    launches, *counts, row = map(int, found[0])
-    return short_name(rows_of("hip/instances.hpp")[row]), [count / launches for count in counts]
+    launches, *counts, row = map(int, found[0][:-1])
+    counts = dict(zip(UNITS, counts)) | {name: int(times) for times, name in re.findall(r"(\d+) (v_mfma\w+)", found[0][-1])}
+    return short_name(rows_of("hip/instances.hpp")[row]), {name: times / launches for name, times in counts.items()}
 
 
 def count(build):
-    """{instance: {keys, rows, instructions of a tile, all its waves, by unit}}"""
+    """{instance: {keys, rows, instructions of a tile, all its waves, by unit, and the matrix core's by name}}"""
     sample, table = Sample(), {}
     for instance, keys, rows, queries, arguments in CALLS:
         with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +114,8 @@ def count(build):
         units = kv_heads * -(-queries * sample.shape("q")[0] // kv_heads // rows)
         tiles = (LONG - SHORT) // keys * units
         table[instance] = {"keys": keys, "rows": rows}
-        table[instance] |= {u: round((b - a) / tiles, 1) for u, a, b in zip(UNITS, *results)}
+        short, long = results
+        table[instance] |= {name: round((long[name] - short.get(name, 0)) / tiles, 1) for name in long}
     return table
 
 
@@ -118,8 +133,8 @@ def main():
         return
     with open(TABLE, encoding="utf-8") as text:
         known = json.load(text)["gfx950"]
-    moved = [f"{instance}, {unit}: {known.get(instance, {}).get(unit)} -> {now}" for instance, row in table.items() for unit, now in row.items()
-             if abs(now - known.get(instance, {}).get(unit, 0)) > TOLERANCE * now]
+    moved = [f"{instance}, {what}: {known.get(instance, {}).get(what)} -> {now}" for instance, row in table.items() for what, now in row.items()
+             if abs(now - known.get(instance, {}).get(what, 0)) > TOLERANCE * now]
     print("\n".join(moved) or f"{len(table)} kernels execute what perf/executed.json says")
     if moved:
         sys.exit("executed: where a change is meant, run `perf/executed.py update BUILD`")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds, tests and measures a GPU back end on a machine with a GPU, in one command. A short table comes last.
 #
-#   perf/gpu_check.sh [build] [test] [sanitize] [bench] [gemm] default: build test bench. gemm is a part of bench alone: products
+#   perf/gpu_check.sh [build] [test] [sanitize] [bench] [gemm]    gemm: matrix products alone. Default: build test bench
 #   RUNTIME=hip perf/gpu_check.sh [build] [test] [bench] [gemm]   the HIP back end, on an AMD GPU; never run so far
 #
 #   BUILD=build/gpu        where to build             OUT=$BUILD/results     JSON and logs              JOBS=$(nproc)

@@ -174,7 +174,7 @@ def other_bars(results, bars):
             c = r.config
             layout = "" if c["scale_layout"] == "linear" else ", blocked scales"
             bars.add(f"{r.bench} {c['format']} from {c['dtype']} {c['shape']}{layout}, of the bandwidth", 100 * r.share, 85, " %")
-    for fmt in FORMATS[:2]:
+    for fmt in FORMATS:
         rotated = find(results, "append", format=fmt, rotation=128, v_scale_axis="head_dim")
         if rotated:
             plainly = find(results, "append", format=fmt, rotation=0, v_scale_axis="head_dim", slots=rotated.config.get("slots"))

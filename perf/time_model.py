@@ -2,8 +2,8 @@
 """The written model of docs/time_model.md: time of a tile of keys, resource by resource, and which one rules.
 
 A model, not a measurement: bytes and shared-memory traffic follow from the formats and the tile; matrix instructions and issue
-slots are those of the inner loop in perf/isa_gates.json, rarely taken ways included, so the latter are an upper bound. Of kernels
-that are in perf/executed.json they are the vector and matrix instructions that a tile took.
+slots are those of the inner loop in perf/isa_gates.json, rarely taken ways included, so that both are upper bounds. Of kernels that
+are in perf/executed.json they are the matrix instructions, and the vector and matrix instructions, that a tile took.
 
   time_model.py    prints the tables
 """
@@ -148,20 +148,27 @@ def matrix_clocks(device, mnemonic):
     raise SystemExit(f"time_model: no rate is known of {mnemonic}")
 
 
+def work(kernel, gates, executed):
+    """What all warps of a tile do: matrix instructions by mnemonic, and instructions that take issue slots."""
+    ran = executed.get(kernel.arch, {}).get(kernel.instance)
+    if ran:
+        return {m: n for m, n in ran.items() if m.startswith("v_mfma")}, ran["vector"] + ran["matrix"]
+    row = gates[kernel.arch][kernel.instance]
+    # Every warp runs the loop once for the tile.
+    return {m: n * kernel.warps for m, n in row["matrix"].items()}, row["loop_instructions"] * kernel.warps
+
+
 def tile(device, kernel, gates, executed):
     """Clocks of one multiprocessor for one tile, by resource."""
     size = 2 * kernel.keys * KEY_BYTES[kernel.fmt] * kernel.head_dim // 128
-    row = gates[kernel.arch][kernel.instance]
+    matrix, issued = work(kernel, gates, executed)
     clocks = {
         "memory": size / device.bytes_per_clock,
-        "matrix": sum(n * kernel.warps * matrix_clocks(device, m) for m, n in row["matrix"].items()),
+        "matrix": sum(n * matrix_clocks(device, m) for m, n in matrix.items()),
         # Staged once, read by every warp that shares the tile.
         "shared": (1 + kernel.warps) * size / device.shared,
         "exp": kernel.keys * kernel.rows / device.exp,
     }
-    ran = executed.get(kernel.arch, {}).get(kernel.instance)
-    # Every warp runs the loop once for the tile.
-    issued = ran["vector"] + ran["matrix"] if ran else row["loop_instructions"] * kernel.warps
     clocks["issue"] = issued / device.issue
     return size, clocks
 

@@ -27,7 +27,8 @@ enum class TableKind : std::int32_t {
 /// What does not change between calls. Zero-initialised fields mean "none" unless said otherwise.
 struct AttentionConfig {
   KvCacheDesc cache;                 ///< the only tier, or the old one
-  bool two_tier = false;             ///< read `recent` as well, with the three numbers of TwoTierDesc; false: no window_tokens, no memory
+  bool two_tier = false;             ///< also read `recent` and the three numbers below (see TwoTierDesc). false: window_tokens is 0 and
+                                     ///< `recent` has no memory
   KvCacheDesc recent;
   std::int32_t window_tokens = 0;
   std::int32_t group_tokens = 0;
@@ -36,8 +37,8 @@ struct AttentionConfig {
   std::int32_t num_q_heads = 0;      ///< a multiple of cache.num_kv_heads; query head h reads KV head h / (q / kv)
   DType q_dtype = DType::kBF16;
   DType o_dtype = DType::kBF16;
-  float sm_scale = 0.0f;             ///< multiplies Q K^T; 0 = 1 / sqrt(head_dim). Of heads padded with zeros (80 to 96, 72 to 96, 112 to
-                                     ///< 128) it is 1 / sqrt(dimension without them)
+  float sm_scale = 0.0f;             ///< multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim). Of heads padded with zeros (72 and 80 to
+                                     ///< 96, 112 to 128) it is 1 / sqrt(dimension without them)
 
   bool causal = true;                ///< aligned to the end: query i of n sees keys 0 .. len - n + i
   std::int32_t sliding_window = 0;   ///< a query sees at most this many of its newest visible keys; 0 = all. Needs causal. Pages wholly
@@ -65,9 +66,13 @@ struct AttentionConfig {
 
 /// What changes with every call. All pointers are in the back end's memory. On the CPU q, o and tree_mask of a call without query tokens
 /// may be null, and the page tables of one in which no query has a key.
+///
+/// A GPU trusts lengths and page ids: one outside its bounds makes it read memory that is not the cache's, or not a table's. With
+/// AttentionConfig::validate_device_data they are checked first, and the call returns an error instead.
 struct AttentionArgs {
   const void* q = nullptr;              ///< [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned
-  std::int64_t q_token_stride = 0;      ///< elements; 0 = num_q_heads head strides. Tokens within a head's stride, or heads within a token's
+  std::int64_t q_token_stride = 0;      ///< elements; 0 = num_q_heads head strides. Either all heads of a token lie within its token stride, or all
+                                        ///< tokens of a head within its head stride
   std::int64_t q_head_stride = 0;       ///< elements; 0 = head_dim
   void* o = nullptr;                    ///< [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input
   std::int64_t o_token_stride = 0;      ///< as those of q
@@ -80,7 +85,7 @@ struct AttentionArgs {
   const std::int32_t* block_table = nullptr;  ///< kBlockTable: [batch, table_stride]
   std::int64_t table_stride = 0;
   const std::int32_t* kv_indptr = nullptr;    ///< kCsr: [batch + 1], in pages
-  const std::int32_t* kv_indices = nullptr;   ///< kCsr: page ids
+  const std::int32_t* kv_indices = nullptr;   ///< kCsr: [kv_indptr[batch]] page ids
   const std::int32_t* recent_table = nullptr; ///< two_tier: [batch, ring_pages]
 
   const float* sinks = nullptr;               ///< [num_q_heads] logits that only add to the denominator
@@ -91,11 +96,10 @@ struct AttentionArgs {
   std::size_t workspace_bytes = 0;
   void* stream = nullptr;               ///< cudaStream_t or hipStream_t; ignored by the CPU
 
-  /// batch, qo_indptr's and seq_lens' contents are those of the last run with this workspace, which nobody else has written since, and
-  /// that run was of this plan, or of one whose configuration is the same but for the caches' pointers and global scales: a GPU then cuts
-  /// the work as it did there, without a kernel for it. For the layers of a model behind its first; layers that differ in anything else,
-  /// as in sliding_window, need a plan and a workspace of their own. It is the caller's word; with validate_device_data, and on the CPU,
-  /// the work is cut anew all the same.
+  /// The caller's promise that batch and the contents of qo_indptr and seq_lens equal those of the last run with this workspace, that nobody
+  /// else has written to the workspace since, and that that run's plan equals this one but for the caches' pointers and global scales. A GPU
+  /// then reuses that run's schedule instead of making one: for the layers of a model after its first. Layers that differ in anything else,
+  /// as in sliding_window, need a plan and a workspace of their own. Without effect on the CPU and with validate_device_data.
   bool same_lengths = false;
 };
 
@@ -122,21 +126,23 @@ class AttentionPlan {
 };
 
 /// Validates `config`, chooses a back end and an instance, and fixes the partition.
-/// @errors every code of the configuration's parts; kNullPointer, kUnknownBackend, kBackendUnavailable, kDeviceError, kInternal; kUnsupportedFormat where
-///         matrix_path is native and the back end has no such kernel. *plan is untouched on error.
+/// @errors validate(cache)'s, with a recent tier validate(TwoTierDesc)'s; kInvalidHeads, kInvalidSize, kInvalidArgument, kUnsupportedFormat
+///         (a dtype; matrix_path is native and the back end has no such kernel), kUnsupportedHeadDim (a GPU has too little shared memory for
+///         it), kNullPointer, kUnknownBackend, kBackendUnavailable, kDeviceError, kInternal (a kernel that does not fit on the device).
+///         *plan is untouched on error.
 [[nodiscard]] FP4PA_API Status plan(const AttentionConfig& config, AttentionPlan* plan) noexcept;
 
 /// Computes O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE.
 /// Rows that see no key get O = 0 and LSE = -inf (or the sink's logit).
-/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kWorkspaceTooSmall, kPlanMismatch (a plan of another
-///         kind of device, too), kDeviceError; where lengths and tables are looked at, which is on the CPU always and on a GPU with
-///         validate_device_data, also kInvalidIndptr, kLengthExceedsTable, kBlockIdOutOfRange, and on the CPU kInvalidGlobalScale.
-///         Nothing is written when an error is returned.
+/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kInvalidArgument (recent_table with a plan of one tier),
+///         kWorkspaceTooSmall, kPlanMismatch (a plan of another kind of device, too), kDeviceError; where lengths and tables are looked
+///         at, which is on the CPU always and on a GPU with validate_device_data, also kInvalidIndptr, kLengthExceedsTable,
+///         kBlockIdOutOfRange, and on the CPU kInvalidGlobalScale. Nothing is written when an error is returned.
 [[nodiscard]] FP4PA_API Status run(const AttentionPlan& plan, const AttentionArgs& args) noexcept;
 
 /// Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb), lse = log(e^la + e^lb).
-/// `o` and `lse` may alias either input. A state with LSE = -inf contributes nothing. Sinks belong in one of the two; with ALiBi the
-/// positions of both have to be the same (docs/engine.md).
+/// `o` and `lse` may alias either input. A state with LSE = -inf contributes nothing. Sinks must have been passed to only one of the two
+/// calls; with ALiBi both must count positions alike (docs/engine.md).
 /// @param oa, ob, o  [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows] natural log; each aligned to its element
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedHeadDim, kUnsupportedFormat, kInvalidArgument (num_threads),
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError

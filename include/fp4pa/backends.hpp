@@ -8,14 +8,15 @@
 
 namespace fp4pa {
 
-/// One back end of this build.
+/// One back end of this build. Strings have static storage.
 struct BackendInfo {
   const char* name;        ///< "cpu", "cpu-scalar", "cuda", "hip"
   bool available;          ///< can run here, now
   const char* detail;      ///< the current device or instruction set, which it would use, or why it cannot run
 };
 
-/// The back ends of this build, best first. Returns how many there are and writes at most `capacity` of them.
+/// The back ends of this build, best first. Returns how many there are and writes at most `capacity` of them; `out` may be null with a
+/// capacity of 0.
 /// FP4PA_FORCE_BACKEND=name makes that back end the default of every call that names none.
 [[nodiscard]] FP4PA_API std::int32_t available_backends(BackendInfo* out, std::int32_t capacity) noexcept;
 

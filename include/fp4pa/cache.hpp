@@ -192,7 +192,7 @@ struct ExecDesc {
 ///
 /// The CPU checks indptr, lengths and page ids before it writes anything. A GPU checks nothing unless `exec.validate_device_data` asks for
 /// it, and returns kOk: rows outside num_tokens, pages past a sequence's row of old_table and page ids outside a pool are left out; a
-/// negative length is not caught.
+/// negative length counts as 0.
 /// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture),
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError; on the CPU, and on a GPU with validate_device_data, kInvalidIndptr,
 ///         kInvalidSize (a negative length), kLengthExceedsTable, kBlockIdOutOfRange; with validate_device_data kInternal (no memory for the

@@ -23,16 +23,16 @@ namespace fp4pa {
 
 /// The largest call that a plan serves.
 struct DenseLimits {
-  std::int32_t max_batch = 0;
-  std::int32_t max_q_tokens = 0;   ///< rows of Q, over the batch
-  std::int32_t max_q_len = 0;      ///< of one sequence
-  std::int32_t max_kv_tokens = 0;  ///< rows of K and V, over the batch
-  std::int32_t max_kv_len = 0;     ///< of one sequence
+  std::int32_t max_batch = 0;      ///< 1 to 2^20
+  std::int32_t max_q_tokens = 0;   ///< rows of Q, over the batch; times num_q_heads below 2^31
+  std::int32_t max_q_len = 0;      ///< of one sequence, 1 to max_q_tokens
+  std::int32_t max_kv_tokens = 0;  ///< rows of K and V, over the batch, 0 to 2^30
+  std::int32_t max_kv_len = 0;     ///< of one sequence, 0 to max_kv_tokens
 };
 
-/// The rows of one call. On the CPU what the indptr hold is checked. On a GPU they are read in device memory only, and nothing
-/// outside of the tensors and the workspace is touched: a sequence of more keys than max_kv_len counts as one without keys (O = 0,
-/// LSE = -inf), and of one of more queries than max_q_len some rows of O and LSE may be left as they were.
+/// The rows of one call. The CPU checks what the indptr hold. On a GPU, which reads them in device memory, invalid lengths are not
+/// reported, and nothing outside the tensors and the workspace is touched: a sequence with more than max_kv_len keys counts as empty (O = 0,
+/// LSE = -inf), and one with more than max_q_len queries may leave some rows of O and LSE unwritten.
 struct DenseBatch {
   std::int32_t batch = 0;
   std::int32_t q_tokens = 0;                ///< rows of Q
@@ -46,12 +46,12 @@ struct DenseBatch {
 /// What does not change between calls of dense attention.
 struct DenseAttentionConfig {
   std::int32_t num_q_heads = 0;  ///< a multiple of num_kv_heads; query head h reads KV head h / (q / kv)
-  std::int32_t num_kv_heads = 0;
+  std::int32_t num_kv_heads = 0;  ///< both 1 to 65536
   std::int32_t head_dim = 0;  ///< a multiple of 32 from 32 to 256
   DType q_dtype = DType::kBF16;
   DType kv_dtype = DType::kBF16;  ///< of K and V as they are given
   DType o_dtype = DType::kBF16;
-  float sm_scale = 0.0f;  ///< multiplies Q K^T; 0 = 1 / sqrt(head_dim)
+  float sm_scale = 0.0f;  ///< multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim)
   bool causal = false;
 
   KvFormat k_format = KvFormat::kNvfp4;  ///< what K and V become: any format of a cache
@@ -63,13 +63,13 @@ struct DenseAttentionConfig {
   bool smooth_k = false;
   ScaleMode scale_mode = ScaleMode::kFloor;         ///< MXFP4, MXFP8, E8M0 per token
   Nvfp4Scale nvfp4_scale = Nvfp4Scale::kAmaxOver6;  ///< NVFP4
-  float k_global_scale = 1.0f;  ///< decode multipliers of NVFP4 and FP8; 1 for other formats. NVFP4 at 1 holds groups
-  float v_global_scale = 1.0f;  ///< with a largest magnitude of 0.012 to 2688
+  float k_global_scale = 1.0f;  ///< decode multipliers of NVFP4 and FP8; 1 for other formats. With NVFP4 and a multiplier of 1,
+  float v_global_scale = 1.0f;  ///< groups whose largest magnitude lies between 0.012 and 2688 are in range
 
   DenseLimits limits;
   bool batch_invariant = false;   ///< a sequence's result does not depend on the rest of the batch
   const char* backend = nullptr;  ///< null: FP4PA_FORCE_BACKEND, or else the best available
-  std::int32_t num_threads = 0;   ///< CPU threads; 0 = OpenMP's choice at plan time
+  std::int32_t num_threads = 0;   ///< CPU threads, at most 4096; 0 = OpenMP's choice at plan time
   MatrixPath matrix_path = MatrixPath::kAuto;  ///< as AttentionConfig's: native asks for a kernel that multiplies K (and V, where its
                                                ///< scales allow it) as they lie, or is refused
 };
@@ -116,8 +116,8 @@ class DenseAttentionPlan {
 
 /// Quantises K and V and computes O = softmax(sm_scale Q K^T + mask) V and, where asked, LSE. Rows that see no key get
 /// O = 0 and LSE = -inf.
-/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kUnsupportedFormat, kWorkspaceTooSmall,
-///         kPlanMismatch, kDeviceError; on the CPU also kInvalidIndptr. O and LSE are not written when an error is
+/// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kWorkspaceTooSmall, kPlanMismatch (a dtype that is not the
+///         plan's, too), kDeviceError; on the CPU also kInvalidIndptr. O and LSE are not written when an error is
 ///         returned.
 [[nodiscard]] FP4PA_API Status run_dense_attention(const DenseAttentionPlan& plan,
                                                    const DenseAttentionArgs& args) noexcept;
@@ -145,11 +145,11 @@ enum class Mxfp8Decode : std::int32_t {
 
 /// What does not change between calls of MXFP8 attention.
 struct Mxfp8AttentionConfig {
-  std::int32_t num_q_heads = 0;
-  std::int32_t num_kv_heads = 0;
+  std::int32_t num_q_heads = 0;  ///< a multiple of num_kv_heads
+  std::int32_t num_kv_heads = 0;  ///< both 1 to 65536
   std::int32_t head_dim = 0;  ///< a multiple of 32 from 32 to 256
   DType o_dtype = DType::kBF16;
-  float sm_scale = 0.0f;  ///< multiplies Q K^T; 0 = 1 / sqrt(head_dim)
+  float sm_scale = 0.0f;  ///< multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim)
   bool causal = false;
   ScaleLayout scale_layout = ScaleLayout::kLinear;  ///< of all three tensors; the 128x4 layout is refused
   Mxfp8Decode decode = Mxfp8Decode::kAuto;

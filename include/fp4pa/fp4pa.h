@@ -2,7 +2,8 @@
  *
  * Conventions
  *   - A function that can fail returns fp4pa_status; fp4pa_last_error_detail() then has a sentence with the offending value
- *     and the allowed set. Nothing is written on error. Nothing aborts, throws or prints.
+ *     and the allowed set. Nothing is written on error. Nothing aborts or throws. What is printed, to
+ *     stderr, is what FP4PA_LOG asks for, and that FP4PA_LOG or FP4PA_CPU_TARGET has a value that is not known.
  *   - Every struct starts with its own size and is filled by its fp4pa_*_init before anything is set in it. A library
  *     that is newer than the caller takes the missing fields for their defaults; one that is older refuses fields that it
  *     does not know when they are not zero. Structs inside structs have reserved words instead of room to grow.
@@ -32,8 +33,8 @@ enum {
   FP4PA_NULL_POINTER = 1,         /* a required pointer is null */
   FP4PA_MISALIGNED_POINTER = 2,   /* a pointer or stride breaks the documented alignment (strides of MXFP8 tensors: FP4PA_INVALID_STRIDES) */
   FP4PA_INVALID_SIZE = 3,         /* a count is zero, negative or too large */
-  FP4PA_UNSUPPORTED_HEAD_DIM = 4, /* head_dim is not a multiple of 32 from 32 to 256 */
-  FP4PA_INVALID_HEADS = 5,        /* query heads are not a multiple of KV heads */
+  FP4PA_UNSUPPORTED_HEAD_DIM = 4, /* head_dim is not a multiple of 32 from 32 to 256, or its tiles need more shared memory than the GPU has */
+  FP4PA_INVALID_HEADS = 5,        /* query heads are not a multiple of KV heads; without a cache also a number of heads outside 1 to 65536 */
   FP4PA_UNSUPPORTED_FORMAT = 6,   /* unknown format, dtype or layout, or a combination that no reader has */
   FP4PA_INVALID_STRIDES = 7,      /* strides overlap, or do not cover a row */
   FP4PA_INVALID_GLOBAL_SCALE = 8, /* a global scale outside of 2^-126 to 2^126 (NaN, too), or other than 1 where a format has none */
@@ -83,9 +84,9 @@ typedef struct fp4pa_exec {
   size_t struct_size;
   const char* backend; /* null: FP4PA_FORCE_BACKEND from the environment, or else the best one available: memory must be its */
   void* stream;        /* cudaStream_t or hipStream_t; ignored by the CPU */
-  int32_t num_threads; /* CPU threads; 0 = OpenMP's choice */
-  /* 0 or 1. 1, GPUs: fp4pa_append and fp4pa_gather read their slots back, which waits for the stream, and refuse what the CPU always
-   * refuses. Not in a graph */
+  int32_t num_threads; /* CPU threads, at most 4096; 0 = OpenMP's choice */
+  /* 0 or 1. 1, GPUs: fp4pa_append, fp4pa_append_two_tier, fp4pa_gather and fp4pa_copy_pages read their slots, lengths and tables back,
+   * which waits for the stream, and refuse what the CPU always refuses. Not in a graph */
   int32_t validate_device_data;
 } fp4pa_exec;
 FP4PA_API void fp4pa_exec_init_sized(fp4pa_exec* exec, size_t struct_size);
@@ -118,8 +119,8 @@ enum {
 /* How FP4 reaches the matrix cores of a GPU that can multiply it as it lies in the cache, its block scales included. */
 typedef int32_t fp4pa_matrix_path;
 enum {
-  FP4PA_MATRIX_AUTO = 0,   /* native where there is such a kernel; on SM120 not where it is for few query rows and a decoding kernel walks
-                              the keys fewer times */
+  FP4PA_MATRIX_AUTO = 0,   /* native where there is such a kernel; on SM120 a decoding kernel is preferred to a native one for few query
+                              rows when it reads the keys fewer times */
   FP4PA_MATRIX_NATIVE = 1, /* as it lies in the cache; a plan refuses what has no such kernel */
   FP4PA_MATRIX_DECODE = 2  /* decoded to 16 bits (on CPUs, or to f32) before the product, as CPUs and other GPUs always do */
 };
@@ -216,7 +217,7 @@ typedef struct fp4pa_cache {
   fp4pa_kv_tensor v;
   int32_t num_kv_heads;
   int32_t head_dim;        /* a multiple of 32 from 32 to 256 */
-  int32_t page_size;       /* tokens, 1 to 1024 */
+  int32_t page_size;       /* tokens, 1 to 1024; with V scaled along tokens a multiple of 32 (MXFP4) or 16 (NVFP4) */
   fp4pa_rotation rotation; /* of K on append and of Q on load */
   int64_t num_pages;       /* 1 to 2^31 - 1 */
   fp4pa_scale_mode scale_mode;
@@ -252,9 +253,10 @@ FP4PA_API fp4pa_status fp4pa_validate_cache(const fp4pa_cache* cache);
 /* A cache in two tiers: the newest tokens in 16 or 8 bits, everything older in 4. Token t of a sequence lies in the recent
  * tier at page (t / recent->page_size) % ring_pages of the sequence's row of the recent table, row t % recent->page_size.
  *
- * A sequence of `length` tokens is right when its old pages hold tokens 0 .. fp4pa_quantised_tokens(length) - 1 and its ring the rest.
- * fp4pa_append_two_tier keeps it so; nothing can tell whether a length that was set otherwise has such a ring, and the next groups to
- * leave are made of whatever lies there. Prefix hits, forks and rejected drafts: docs/engine.md has a recipe for each. */
+ * A sequence of `length` tokens is consistent when its old pages hold tokens 0 .. fp4pa_quantised_tokens(length) - 1 and its ring the
+ * rest. fp4pa_append_two_tier preserves this. It cannot detect a ring that does not match a length set otherwise: the next groups to leave
+ * the window are then quantised from whatever the ring holds. Prefix hits, forks and rejected drafts: docs/engine.md has a recipe for
+ * each. */
 typedef struct fp4pa_two_tier {
   size_t struct_size;
   const fp4pa_cache* old_tier; /* any format */
@@ -308,9 +310,9 @@ FP4PA_API void fp4pa_kv_output_init_sized(fp4pa_kv_output* output, size_t struct
  * a group boundary and hold whole groups; only the last group of a page may be shorter (its missing rows count as zeros and it cannot be
  * extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts; token by token it needs
  * fp4pa_append_two_tier.
- * On the CPU every slot is checked before anything is written. A GPU looks at none of them unless exec->validate_device_data asks for it:
- * tokens of slots past the pool are skipped, and V of a token that begins inside a group, or behind a hole in one, is not stored while
- * its K is - one-token appends among them -, all with FP4PA_OK.
+ * The CPU checks every slot before it writes anything. A GPU checks none unless exec->validate_device_data asks for it: a token whose slot
+ * is past the pool is skipped, V of a token that begins inside a group, or follows a gap in one, is not stored although its K is
+ * (single-token appends included), and the call returns FP4PA_OK.
  *   slots  [num_tokens] of slot_type, in the back end's memory
  * Errors: those of fp4pa_validate_cache, FP4PA_INVALID_ARGUMENT (validate_device_data in a capture, too), FP4PA_UNKNOWN_BACKEND,
  * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR; on the CPU, and on a GPU with validate_device_data, FP4PA_SLOT_OUT_OF_RANGE,
@@ -330,8 +332,13 @@ FP4PA_API fp4pa_status fp4pa_append(const fp4pa_cache* cache, const fp4pa_kv_inp
  *   seq_lens     [batch] int32, lengths before this append; the caller adds the counts afterwards
  *   old_table    [batch, old_table_stride] int32 page ids of the old tier, enough for the new length
  *   recent_table [batch, ring_pages] int32 page ids of the recent tier
- * Errors: those of fp4pa_validate_two_tier, FP4PA_INVALID_INDPTR, FP4PA_LENGTH_EXCEEDS_TABLE,
- * FP4PA_BLOCK_ID_OUT_OF_RANGE, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */
+ * The CPU checks indptr, lengths and page ids before it writes anything. A GPU checks nothing unless exec->validate_device_data asks for
+ * it, and returns FP4PA_OK: rows outside num_tokens, pages past a sequence's row of old_table and page ids outside a pool are left out; a
+ * negative length counts as 0.
+ * Errors: those of fp4pa_validate_two_tier, FP4PA_INVALID_ARGUMENT (num_threads, struct_size; validate_device_data in a capture),
+ * FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR; on the CPU, and on a GPU with validate_device_data,
+ * FP4PA_INVALID_INDPTR, FP4PA_INVALID_SIZE (a negative length), FP4PA_LENGTH_EXCEEDS_TABLE, FP4PA_BLOCK_ID_OUT_OF_RANGE; with
+ * validate_device_data FP4PA_INTERNAL (no memory for the tables). */
 FP4PA_API fp4pa_status fp4pa_append_two_tier(const fp4pa_two_tier* cache, const fp4pa_kv_input* k,
                                              const fp4pa_kv_input* v, const int32_t* indptr, const int32_t* seq_lens,
                                              int32_t batch, int64_t num_tokens, const int32_t* old_table,
@@ -346,10 +353,13 @@ FP4PA_API fp4pa_status fp4pa_gather(const fp4pa_cache* cache, const void* slots,
                                     const fp4pa_exec* exec);
 
 /* Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. No page may be both a source and a destination,
- * nor a destination twice.
+ * nor a destination twice. The CPU checks this, and every page id, before it writes anything. A GPU checks nothing unless
+ * exec->validate_device_data asks for it, and returns FP4PA_OK: a copy with a page id outside the pool is left out.
  *   src, dst  [num_copies] int32, in the back end's memory
- * Errors: those of fp4pa_validate_cache, FP4PA_BLOCK_ID_OUT_OF_RANGE, FP4PA_INVALID_ARGUMENT, FP4PA_UNKNOWN_BACKEND,
- * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR, FP4PA_INTERNAL (no memory to check the ids in). */
+ * Errors: those of fp4pa_validate_cache, FP4PA_INVALID_ARGUMENT (num_threads, struct_size; validate_device_data in a capture),
+ * FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR; on the CPU, and on a GPU with validate_device_data,
+ * FP4PA_BLOCK_ID_OUT_OF_RANGE, FP4PA_INVALID_ARGUMENT (a page that is a destination twice, or a source and a destination),
+ * FP4PA_INTERNAL (no memory to check the ids in). */
 FP4PA_API fp4pa_status fp4pa_copy_pages(const fp4pa_cache* cache, const int32_t* src, const int32_t* dst,
                                         int64_t num_copies, const fp4pa_exec* exec);
 
@@ -404,14 +414,15 @@ typedef struct fp4pa_attention_config {
   size_t struct_size;
   const fp4pa_cache* cache;  /* the only tier, or the old one; copied by plan_create, its memory is not */
   const fp4pa_cache* recent; /* null: one tier */
-  int32_t window_tokens;     /* with recent: as in fp4pa_two_tier, as are the next two; without: 0 */
+  int32_t window_tokens;     /* with recent: as in fp4pa_two_tier, as are the next two; without recent: 0 */
   int32_t group_tokens;
   int32_t ring_pages;
 
   int32_t num_q_heads; /* a multiple of num_kv_heads; query head h reads KV head h / (num_q_heads / num_kv_heads) */
   fp4pa_dtype q_dtype;
   fp4pa_dtype o_dtype;
-  float sm_scale; /* multiplies Q K^T; 0 = 1 / sqrt(head_dim). Of heads padded with zeros it is 1 / sqrt(dimension without them) */
+  float sm_scale; /* multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim). Of heads padded with zeros it is 1 / sqrt(dimension without
+                     them) */
 
   int32_t causal;         /* 0 or 1. Aligned to the end: query i of n sees keys 0 .. len - n + i */
   int32_t sliding_window; /* a query sees at most this many of its newest visible keys; 0 = all. Needs causal. Pages wholly before the
@@ -432,7 +443,7 @@ typedef struct fp4pa_attention_config {
   int32_t kv_split_tokens;      /* force splits of this many keys (a multiple of 64; from max_kv_len on none); 0 = balance over processors */
   int32_t validate_device_data; /* 0 or 1: GPUs also check lengths and page ids, which waits for the stream (CUDA: not in a capture, where
                                    nothing is checked; HIP: never capture such a run); the CPU always does */
-  int32_t num_threads;          /* CPU threads; 0 = OpenMP's choice at plan time */
+  int32_t num_threads;          /* CPU threads, at most 4096; 0 = OpenMP's choice at plan time */
   const char* backend;          /* null: FP4PA_FORCE_BACKEND, or else the best available */
   fp4pa_matrix_path matrix_path;
 } fp4pa_attention_config;
@@ -440,11 +451,14 @@ typedef struct fp4pa_attention_config {
 FP4PA_API void fp4pa_attention_config_init_sized(fp4pa_attention_config* config, size_t struct_size);
 
 /* What changes with every call. All pointers are in the back end's memory. On the CPU q, o and tree_mask of a call without query tokens may
- * be null, and the page tables of one in which no query has a key. */
+ * be null, and the page tables of one in which no query has a key.
+ * A GPU trusts lengths and page ids: one outside its bounds makes it read memory that is not the cache's, or not a table's. With
+ * validate_device_data of the configuration they are checked first, and the call returns an error instead. */
 typedef struct fp4pa_attention_args {
   size_t struct_size;
   const void* q;          /* [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned */
-  int64_t q_token_stride; /* elements; 0 = num_q_heads head strides */
+  int64_t q_token_stride; /* elements; 0 = num_q_heads head strides. Either all heads of a token lie within its token stride, or all tokens of
+                             a head within its head stride */
   int64_t q_head_stride;  /* elements; 0 = head_dim */
   void* o; /* [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input */
   int64_t o_token_stride; /* as those of q */
@@ -456,7 +470,7 @@ typedef struct fp4pa_attention_args {
   const int32_t* block_table;  /* FP4PA_TABLE_BLOCK: [batch, table_stride] */
   int64_t table_stride;
   const int32_t* kv_indptr;    /* FP4PA_TABLE_CSR: [batch + 1], in pages */
-  const int32_t* kv_indices;   /* FP4PA_TABLE_CSR: page ids */
+  const int32_t* kv_indices;   /* FP4PA_TABLE_CSR: [kv_indptr[batch]] page ids */
   const int32_t* recent_table; /* two tiers: [batch, ring_pages] */
 
   const float* sinks;        /* [num_q_heads] logits that only add to the denominator */
@@ -467,11 +481,11 @@ typedef struct fp4pa_attention_args {
   size_t workspace_bytes;
   void* stream; /* cudaStream_t or hipStream_t; ignored by the CPU */
   int32_t batch;
-  /* 0 or 1. 1: batch, qo_indptr's and seq_lens' contents are those of the last run with this workspace, which nobody else has written
-   * since, and that run was of this plan, or of one whose configuration is the same but for the caches' pointers and global scales; a GPU
-   * then cuts the work as it did there, without a kernel for it. For the layers of a model behind its first. Layers that differ in
-   * anything else, as in sliding_window, need a plan and a workspace of their own. With validate_device_data, and on the CPU, the work is
-   * cut anew all the same. */
+  /* 0 or 1. 1 is the caller's promise that batch and the contents of qo_indptr and seq_lens equal those of the last run with this
+   * workspace, that nobody else has written to the workspace since, and that that run's plan equals this one but for the caches' pointers
+   * and global scales. A GPU then reuses that run's schedule instead of making one: for the layers of a model after its first. Layers that
+   * differ in anything else, as in sliding_window, need a plan and a workspace of their own. Without effect on the CPU and with
+   * validate_device_data. */
   int32_t same_lengths;
 } fp4pa_attention_args;
 FP4PA_API void fp4pa_attention_args_init_sized(fp4pa_attention_args* args, size_t struct_size);
@@ -481,9 +495,11 @@ FP4PA_API void fp4pa_attention_args_init_sized(fp4pa_attention_args* args, size_
 typedef struct fp4pa_plan fp4pa_plan;
 
 /* Validates `config`, chooses a back end and an instance, fixes the partition. *plan is untouched on error; otherwise it is
- * destroyed with fp4pa_plan_destroy. Errors: every code of the configuration's parts, FP4PA_UNKNOWN_BACKEND,
- * FP4PA_BACKEND_UNAVAILABLE, FP4PA_NULL_POINTER, FP4PA_DEVICE_ERROR, FP4PA_INTERNAL (no memory for the plan itself, or a kernel that does
- * not fit on the device). */
+ * destroyed with fp4pa_plan_destroy. Errors: those of fp4pa_validate_cache, with a recent tier of fp4pa_validate_two_tier;
+ * FP4PA_INVALID_HEADS, FP4PA_INVALID_SIZE, FP4PA_INVALID_ARGUMENT, FP4PA_UNSUPPORTED_FORMAT (a dtype; matrix_path is native and the back
+ * end has no such kernel), FP4PA_UNSUPPORTED_HEAD_DIM (a GPU has too little shared memory for it), FP4PA_NULL_POINTER,
+ * FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR, FP4PA_INTERNAL (no memory for the plan itself, or a kernel that
+ * does not fit on the device). */
 FP4PA_API fp4pa_status fp4pa_plan_create(const fp4pa_attention_config* config, fp4pa_plan** plan);
 /* Null is allowed. */
 FP4PA_API void fp4pa_plan_destroy(fp4pa_plan* plan);
@@ -496,16 +512,15 @@ FP4PA_API int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan);
 
 /* O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE. Rows that see no key get O = 0 and LSE = -inf (or the sink's
  * logit). Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
- * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size),
- * FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of
- * another kind of device, too), FP4PA_DEVICE_ERROR; where lengths and tables are looked at, which is on the CPU always and on a GPU
- * with validate_device_data, also FP4PA_INVALID_INDPTR, FP4PA_LENGTH_EXCEEDS_TABLE, FP4PA_BLOCK_ID_OUT_OF_RANGE, and on the CPU
- * FP4PA_INVALID_GLOBAL_SCALE. */
+ * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size; recent_table with a plan of
+ * one tier), FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of another kind of device, too), FP4PA_DEVICE_ERROR; where lengths
+ * and tables are looked at, which is on the CPU always and on a GPU with validate_device_data, also FP4PA_INVALID_INDPTR,
+ * FP4PA_LENGTH_EXCEEDS_TABLE, FP4PA_BLOCK_ID_OUT_OF_RANGE, and on the CPU FP4PA_INVALID_GLOBAL_SCALE. */
 FP4PA_API fp4pa_status fp4pa_run(const fp4pa_plan* plan, const fp4pa_attention_args* args);
 
 /* Merges two normalised partial results over disjoint keys: o = (e^la oa + e^lb ob) / (e^la + e^lb),
- * lse = log(e^la + e^lb). o and lse may alias either input. A state with LSE = -inf contributes nothing. Sinks belong in one of the two;
- * with ALiBi the positions of both have to be the same (docs/engine.md).
+ * lse = log(e^la + e^lb). o and lse may alias either input. A state with LSE = -inf contributes nothing. Sinks must have been passed to
+ * only one of the two calls; with ALiBi both must count positions alike (docs/engine.md).
  *   oa, ob, o [rows, head_dim] dtype, dense; lse_a, lse_b, lse [rows], natural log; each aligned to its element
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_HEAD_DIM,
  * FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_ARGUMENT (num_threads), FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */

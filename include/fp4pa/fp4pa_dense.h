@@ -3,9 +3,9 @@
  *
  * A batch is packed: the rows of Q are those of sequence 0, then those of sequence 1, ..., and so are the rows of K and V.
  * q_indptr and kv_indptr, int32 [batch + 1] from 0 in the back end's memory, say where each begins; a null one means
- * tokens / batch rows each. On the CPU what they hold is checked. On a GPU they are read in device memory only, and nothing outside
- * of the tensors and the workspace is touched: a sequence of more keys than max_kv_len counts as one without keys (O = 0,
- * LSE = -inf), and of one of more queries than max_q_len some rows of O and LSE may be left as they were. */
+ * tokens / batch rows each. The CPU checks what they hold. On a GPU, which reads them in device memory, invalid lengths are not
+ * reported, and nothing outside the tensors and the workspace is touched: a sequence with more than max_kv_len keys counts as empty
+ * (O = 0, LSE = -inf), and one with more than max_q_len queries may leave some rows of O and LSE unwritten. */
 #ifndef FP4PA_FP4PA_DENSE_H
 #define FP4PA_FP4PA_DENSE_H
 
@@ -21,12 +21,12 @@ extern "C" {
 typedef struct fp4pa_dense_config {
   size_t struct_size;
   int32_t num_q_heads; /* a multiple of num_kv_heads; query head h reads KV head h / (num_q_heads / num_kv_heads) */
-  int32_t num_kv_heads;
+  int32_t num_kv_heads; /* both 1 to 65536 */
   int32_t head_dim; /* a multiple of 32 from 32 to 256 */
   fp4pa_dtype q_dtype;
   fp4pa_dtype kv_dtype; /* of K and V as they are given */
   fp4pa_dtype o_dtype;
-  float sm_scale; /* multiplies Q K^T; 0 = 1 / sqrt(head_dim) */
+  float sm_scale; /* multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim) */
   int32_t causal; /* 0 or 1. Aligned to the end: query i of n sees keys 0 .. len - n + i */
 
   fp4pa_kv_format k_format; /* what K and V become: any format of a cache */
@@ -36,16 +36,17 @@ typedef struct fp4pa_dense_config {
   int32_t smooth_k; /* 0 or 1: quantise K less its mean over each sequence's tokens; O and LSE are those of K itself */
   fp4pa_scale_mode scale_mode;   /* MXFP4, MXFP8, E8M0 per token */
   fp4pa_nvfp4_scale nvfp4_scale; /* NVFP4 */
-  float k_global_scale;          /* decode multipliers of NVFP4 and FP8; 1 for other formats */
+  float k_global_scale;          /* decode multipliers of NVFP4 and FP8; 1 for other formats. With NVFP4 and a multiplier of 1, groups whose
+                                    largest magnitude lies between 0.012 and 2688 are in range */
   float v_global_scale;
 
-  int32_t max_batch;
-  int32_t max_q_tokens; /* rows of Q, over the batch */
-  int32_t max_q_len;    /* of one sequence */
-  int32_t max_kv_tokens;
-  int32_t max_kv_len;
+  int32_t max_batch;     /* 1 to 2^20 */
+  int32_t max_q_tokens;  /* rows of Q, over the batch; times num_q_heads below 2^31 */
+  int32_t max_q_len;     /* of one sequence, 1 to max_q_tokens */
+  int32_t max_kv_tokens; /* rows of K and V, over the batch, 0 to 2^30 */
+  int32_t max_kv_len;    /* of one sequence, 0 to max_kv_tokens */
   int32_t batch_invariant; /* 0 or 1: a sequence's result does not depend on the rest of the batch */
-  int32_t num_threads;     /* CPU threads; 0 = OpenMP's choice at plan time */
+  int32_t num_threads;     /* CPU threads, at most 4096; 0 = OpenMP's choice at plan time */
   const char* backend;     /* null: FP4PA_FORCE_BACKEND, or else the best available */
   fp4pa_matrix_path matrix_path; /* as fp4pa_attention_config's */
 } fp4pa_dense_config;
@@ -99,7 +100,7 @@ FP4PA_API const char* fp4pa_dense_plan_backend(const fp4pa_dense_plan* plan);
 /* Quantises K and V once and computes O = softmax(sm_scale Q K^T + mask) V and, where asked, LSE. Rows that see no key get
  * O = 0 and LSE = -inf. Never allocates, never synchronises. Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER,
  * FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size, reserved), FP4PA_WORKSPACE_TOO_SMALL,
- * FP4PA_PLAN_MISMATCH, FP4PA_DEVICE_ERROR; on the CPU also FP4PA_INVALID_INDPTR. */
+ * FP4PA_PLAN_MISMATCH (a size past the plan's, too), FP4PA_DEVICE_ERROR; on the CPU also FP4PA_INVALID_INDPTR. */
 FP4PA_API fp4pa_status fp4pa_dense_run(const fp4pa_dense_plan* plan, const fp4pa_dense_args* args);
 
 /* --- Attention in MXFP8 -------------------------------------------------------------------------------------------------- */
@@ -127,11 +128,11 @@ enum {
 
 typedef struct fp4pa_mxfp8_config {
   size_t struct_size;
-  int32_t num_q_heads;
-  int32_t num_kv_heads;
+  int32_t num_q_heads;  /* a multiple of num_kv_heads */
+  int32_t num_kv_heads; /* both 1 to 65536 */
   int32_t head_dim; /* a multiple of 32 from 32 to 256 */
   fp4pa_dtype o_dtype;
-  float sm_scale; /* multiplies Q K^T; 0 = 1 / sqrt(head_dim) */
+  float sm_scale; /* multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim) */
   int32_t causal;
   fp4pa_scale_layout scale_layout; /* of all three tensors; only FP4PA_SCALES_LINEAR */
   fp4pa_mxfp8_decode decode;

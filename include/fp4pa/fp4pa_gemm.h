@@ -79,11 +79,11 @@ typedef struct fp4pa_linear_args {
   fp4pa_activation_form activations;
   fp4pa_scale_mode scale_mode;   /* FP4PA_ACTIVATIONS_FP4, MXFP4 */
   fp4pa_nvfp4_scale nvfp4_scale; /* FP4PA_ACTIVATIONS_FP4, NVFP4 */
-  float x_global_scale;          /* FP4PA_ACTIVATIONS_FP4, NVFP4: 0 takes amax / 2688 of each x */
-  /* 0 or 1. 1: the weight was complete before the kernel ahead of this call in the stream began, as one that is loaded with a
-   * model is; CUDA (sm_90) then reads it before that kernel has ended. It is the caller's word. */
+  float x_global_scale;          /* FP4PA_ACTIVATIONS_FP4, NVFP4: 0 takes amax / 2688 of each x; 0 with all else */
+  /* 0 or 1. 1 is the caller's promise that the weight was complete before the preceding kernel in the stream began, as one that is loaded
+   * with a model is. CUDA (sm_90) then reads it while that kernel still runs. */
   int32_t weight_settled;
-  void* workspace; /* 256-byte aligned */
+  void* workspace; /* 256-byte aligned, null where 0 bytes are needed */
   size_t workspace_bytes;
 } fp4pa_linear_args;
 /* Defaults: batch 1, bf16 throughout, 16-bit activations. */
@@ -100,12 +100,13 @@ FP4PA_API fp4pa_status fp4pa_fp4_linear_workspace(const fp4pa_linear_args* args,
  * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */
 FP4PA_API fp4pa_status fp4pa_fp4_linear(const fp4pa_linear_args* args, const fp4pa_exec* exec);
 
-/* out [batch, m, n] = a [batch, m, k] b [batch, n, k]^T, both quantised on the fly. */
+/* out [batch, m, n] = a [batch, m, k] b [batch, n, k]^T, both quantised on the fly. All three are dense and aligned to their elements; m
+ * (0 is allowed) and n below 2^31, k up to 2^31 - 128, batch up to 65535. */
 typedef struct fp4pa_matmul_args {
   size_t struct_size;
   const void* a;
   const void* b;
-  void* out;
+  void* out; /* may not alias an input */
   int64_t m, n, k;
   int64_t batch;
   fp4pa_block_format format; /* FP4PA_BLOCK_MXFP4 or FP4PA_BLOCK_NVFP4, of both */

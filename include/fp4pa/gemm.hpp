@@ -107,16 +107,16 @@ struct LinearArgs {
 
   ActivationForm activations = ActivationForm::k16Bit;
   /// W4A4: how x is quantised. An x_global_scale of 0 takes amax / 2688 of each x of the batch (NVFP4); a calibrated one
-  /// saves that pass.
+  /// saves that pass. It is 0 with everything but W4A4 in NVFP4 (else kInvalidGlobalScale).
   ScaleMode scale_mode = ScaleMode::kFloor;
   Nvfp4Scale nvfp4_scale = Nvfp4Scale::kAmaxOver6;
   float x_global_scale = 0.0f;
 
-  void* workspace = nullptr;  ///< 256-byte aligned; contents need not survive between calls
+  void* workspace = nullptr;  ///< 256-byte aligned, null where 0 bytes are needed; contents need not survive between calls
   std::size_t workspace_bytes = 0;
 
-  /// The weight was complete before the kernel ahead of this call in the stream began, as one that is loaded with a model is. CUDA
-  /// (sm_90) then reads it before that kernel has ended (programmatic dependent launch). It is the caller's word.
+  /// The caller's promise that the weight was complete before the preceding kernel in the stream began, as one that is loaded with a model
+  /// is. CUDA (sm_90) then reads it while that kernel still runs (programmatic dependent launch).
   bool weight_settled = false;
 };
 
@@ -135,7 +135,8 @@ struct LinearArgs {
 ///         kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status fp4_linear(const LinearArgs& args, const ExecDesc& exec = {}) noexcept;
 
-/// out [batch, m, n] = a [batch, m, k] b [batch, n, k]^T with both operands quantised on the fly, dense.
+/// out [batch, m, n] = a [batch, m, k] b [batch, n, k]^T with both operands quantised on the fly. All three are dense and aligned to their
+/// elements; m (0 is allowed) and n below 2^31, k up to 2^31 - 128, batch up to 65535.
 struct MatmulArgs {
   BlockFormat format = BlockFormat::kMxfp4;  ///< MXFP4 or NVFP4, of both
   ScaleMode scale_mode = ScaleMode::kFloor;
@@ -144,7 +145,7 @@ struct MatmulArgs {
   DType a_dtype = DType::kBF16;
   const void* b = nullptr;
   DType b_dtype = DType::kBF16;
-  void* out = nullptr;
+  void* out = nullptr;  ///< may not alias an input
   DType out_dtype = DType::kBF16;
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t batch = 1;

@@ -37,10 +37,11 @@ struct QuantizeConfig {
   float global_scale = 1.0f;                        ///< NVFP4 decode multiplier; amax / 2688 uses the whole range
 };
 
-/// Bytes of the codes of a [rows, cols] tensor: rows * cols / 2 for the FP4 formats, rows * cols for MXFP8.
+/// Bytes of the codes of a [rows, cols] tensor: rows * cols / 2 for the FP4 formats, rows * cols for MXFP8; 0 for a shape or a format that
+/// cannot be quantised.
 [[nodiscard]] FP4PA_API std::size_t quantized_code_bytes(BlockFormat format, std::int64_t rows,
                                                          std::int64_t cols) noexcept;
-/// Bytes of its scales, padding included.
+/// Bytes of its scales, padding included; 0 as above.
 [[nodiscard]] FP4PA_API std::size_t quantized_scale_bytes(BlockFormat format, ScaleLayout layout, std::int64_t rows,
                                                           std::int64_t cols) noexcept;
 

@@ -16,8 +16,8 @@ enum class Status : std::int32_t {
   kNullPointer = 1,          ///< a required pointer is null
   kMisalignedPointer = 2,    ///< a pointer or stride breaks the documented alignment (strides of MXFP8 tensors: kInvalidStrides)
   kInvalidSize = 3,          ///< a count is zero, negative or too large
-  kUnsupportedHeadDim = 4,   ///< head_dim is not a multiple of 32 in [32, 256]
-  kInvalidHeads = 5,         ///< query heads are not a multiple of KV heads
+  kUnsupportedHeadDim = 4,   ///< head_dim is not a multiple of 32 in [32, 256], or its tiles need more shared memory than the GPU has
+  kInvalidHeads = 5,         ///< query heads are not a multiple of KV heads; without a cache also a number of heads outside 1 to 65536
   kUnsupportedFormat = 6,    ///< unknown format, dtype, scale layout, or a combination that no reader has
   kInvalidStrides = 7,       ///< strides overlap, or do not cover a row
   kInvalidGlobalScale = 8,   ///< a global scale outside of 2^-126 to 2^126 (NaN, too), or other than 1 where a format has none

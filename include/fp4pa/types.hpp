@@ -60,8 +60,8 @@ enum class Rotation : std::int32_t {
 
 /// How FP4 reaches the matrix cores of a GPU that can multiply it as it lies in the cache, its block scales included.
 enum class MatrixPath : std::int32_t {
-  kAuto = 0,    ///< native where there is such a kernel. On SM120 a native kernel for few query rows gives way to a decoding
-                ///< one that reads the keys fewer times. Bounds: docs/sm120.md (as accurate as decoding), docs/gfx950.md (O within 4e-3)
+  kAuto = 0,    ///< native where there is such a kernel. On SM120 a decoding kernel is preferred to a native one for few query rows
+                ///< when it reads the keys fewer times. Accuracy: docs/sm120.md (as decoding), docs/gfx950.md (O within 4e-3)
   kNative = 1,  ///< as it lies in the cache; plan() refuses what has no such kernel
   kDecode = 2,  ///< decoded to 16 bits (on CPUs, or to f32) before the product, as CPUs and other GPUs always do
 };

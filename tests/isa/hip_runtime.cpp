@@ -91,9 +91,13 @@ struct Report {
     if (std::getenv("FP4PA_ISA_REPORT") == nullptr) return;
     for (const auto& [name, count] : state().counts) {
       const auto of = [&](isa::Unit u) { return static_cast<unsigned long long>(count.instructions[u]); };
-      std::printf("executed %8llu launches %12llu vector %10llu matrix %10llu lds %10llu memory %12llu scalar  %s\n",
+      std::printf("executed %8llu launches %12llu vector %10llu matrix %10llu lds %10llu memory %12llu scalar  %s",
                   static_cast<unsigned long long>(count.launches), of(isa::Unit::kVector), of(isa::Unit::kMatrix), of(isa::Unit::kLds),
                   of(isa::Unit::kMemory), of(isa::Unit::kScalar), name.c_str());
+      for (const auto& [matrix, times] : count.instructions.of_matrix) {
+        std::printf("  %llu %s", static_cast<unsigned long long>(times), matrix.c_str());
+      }
+      std::printf("\n");
     }
   }
 } report;

@@ -170,6 +170,7 @@ std::uint64_t advance(Wave& w, const CodeObject& code, std::uint64_t most, Count
   const Instruction* i = &code.at(w.pc);
   for (std::uint64_t count = 1;; ++count) {
     ++counts.of[static_cast<int>(i->unit)];
+    if (i->unit == Unit::kMatrix) ++counts.of_matrix[i->name];
     if (i->handler == nullptr) refuse(*i, "an instruction that is not known");
     try {
       i->handler(w, *i);

@@ -46,11 +46,13 @@ struct Grid {
   std::uint32_t dynamic_lds;
 };
 
-/// Instructions, of all waves, by what issues them.
+/// Instructions, of all waves, by what issues them, and the matrix core's by name: they differ in how long they take.
 struct Counts {
   std::uint64_t of[kUnits] = {};
+  std::map<std::string, std::uint64_t> of_matrix;
   Counts& operator+=(const Counts& other) {
     for (int u = 0; u < kUnits; ++u) of[u] += other.of[u];
+    for (const auto& [name, count] : other.of_matrix) of_matrix[name] += count;
     return *this;
   }
   [[nodiscard]] std::uint64_t operator[](Unit u) const { return of[static_cast<int>(u)]; }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "tests/tool/run_tool.hpp"
@@ -33,6 +34,7 @@ TEST_CASE("perf: table.py tells rows apart, fills in cuDNN and shows the digits 
   REQUIRE(run.exit_code == 0);
   CHECK(has(run.out, "| append mxfp4, pages scattered, 64K tokens, of the bandwidth | 89.3 % |"));
   CHECK(has(run.out, "| append mxfp4, tokens scattered, 64K tokens, of the bandwidth | 72.5 % |"));
+  CHECK(has(run.out, "| append bf16, rotation over none | 1.098 | at most 1.1 | reached |"));
   CHECK(has(run.out, "506.1 us, 93 % | 611.9 us | 4.00 | 3.08 |"));  // head_dim 256
   CHECK(has(run.out, "| mxfp4 b64 64/8 8K, speed against cuDNN | 3.198 | at least 3.2 | missed |"));
   CHECK(has(run.out, "| mxfp4 b32 32/8 8K, speed against cuDNN | 3.08 | at least 3.2 | missed |"));
@@ -192,6 +194,48 @@ TEST_CASE("run: files are those of the folder that it is called from") {
   INFO(run.out, run.err);
   CHECK(run.exit_code == 0);
   CHECK(fs::exists(scratch.file("here/out")));
+}
+
+TEST_CASE("perf: executed.py says what a build lacks") {
+  if (test::run_program("python3 --version").exit_code != 0) {
+    MESSAGE("left out: python3 is not installed");
+    return;
+  }
+  const test::Scratch scratch;
+  const test::ToolRun run = run_script("executed.py check " + scratch.file("nowhere"));
+  CHECK(run.exit_code == 1);
+  CHECK(has(run.err, "executed: " + scratch.file("nowhere/tests/isa/libfp4pa_isa_runtime.so") + " is missing; build the target fp4pa_isa_runtime"));
+}
+
+TEST_CASE("perf: docs/time_model.md has the tables that time_model.py prints") {
+  if (test::run_program("python3 --version").exit_code != 0) {
+    MESSAGE("left out: python3 is not installed");
+    return;
+  }
+  const test::ToolRun run = run_script("time_model.py");
+  REQUIRE(run.exit_code == 0);
+  CHECK(!has(run.out, "not in perf/isa_gates.json"));
+  const std::string page = test::read_text(kPerf + "../docs/time_model.md");
+  std::istringstream lines(run.out);
+  std::string table;
+  int there = 0, products_missing = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("|")) {
+      table += line + "\n";
+      continue;
+    }
+    const bool products = table.starts_with("| product |");
+    INFO(table);
+    if (products && !has(page, table)) {
+      ++products_missing;
+    } else {
+      CHECK(has(page, table));
+      there += table.empty() ? 0 : 1;
+    }
+    table.clear();
+  }
+  CHECK(there == 8);
+  CHECK(products_missing == 2);  // of two of SM120's three cards the page says in words what differs
 }
 
 TEST_CASE("perf: scripts with a shebang can be run") {

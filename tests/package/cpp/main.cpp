@@ -8,6 +8,9 @@
 
 int main() {
   if (fp4pa::abi_version() != FP4PA_ABI_VERSION) return 1;
+  // The memory is the host's: with no back end named, a library with CUDA or HIP would take the GPU.
+  fp4pa::ExecDesc cpu;
+  cpu.backend = "cpu";
   fp4pa::KvCacheDesc cache;
   cache.num_kv_heads = 1;
   cache.head_dim = 32;
@@ -21,12 +24,12 @@ int main() {
   std::vector<float> x(32, 1.5f), y(32);
   const std::int32_t slot = 6;
   const fp4pa::KvInput in{x.data(), fp4pa::DType::kF32, 0, 0};
-  if (fp4pa::append(cache, in, in, &slot, fp4pa::IndexType::kInt32, 1) != fp4pa::Status::kOk) {
+  if (fp4pa::append(cache, in, in, &slot, fp4pa::IndexType::kInt32, 1, cpu) != fp4pa::Status::kOk) {
     std::fprintf(stderr, "%s\n", fp4pa::last_error_detail());
     return 3;
   }
   const fp4pa::KvOutput out{y.data(), fp4pa::DType::kF32, 0, 0};
-  if (fp4pa::gather(cache, &slot, fp4pa::IndexType::kInt32, 1, out, {}) != fp4pa::Status::kOk) return 4;
+  if (fp4pa::gather(cache, &slot, fp4pa::IndexType::kInt32, 1, out, {}, cpu) != fp4pa::Status::kOk) return 4;
   if (x != y) return 5;
   cache.head_dim = 48;
   if (fp4pa::validate(cache) != fp4pa::Status::kUnsupportedHeadDim) return 6;
