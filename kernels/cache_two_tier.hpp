@@ -34,12 +34,15 @@ struct Sequence {
   core::TwoTierStep step;
 };
 
-/// What indptr says is kept within the tokens that were handed in.
+/// What indptr says is kept within the tokens that were handed in; a length is kept between 0 and what leaves room for them.
 FP4PA_DEVICE inline Sequence sequence_of(const TwoTierArgs& a, std::int32_t b) {
   const auto inside = [&](std::int32_t x) { return x < 0 ? 0 : x < a.num_tokens ? x : static_cast<std::int32_t>(a.num_tokens); };
   const std::int32_t first = inside(a.indptr[b]);
-  const std::int32_t tokens = inside(a.indptr[b + 1]) - first;
-  return {b, first, core::two_tier_step(a.seq_lens[b], tokens > 0 ? tokens : 0, a.window_tokens, a.group_tokens, a.ring_tokens)};
+  const std::int32_t end = inside(a.indptr[b + 1]);
+  const std::int32_t tokens = end > first ? end - first : 0;
+  const std::int32_t longest = 0x7fffffff - tokens;
+  const std::int32_t length = a.seq_lens[b] < 0 ? 0 : a.seq_lens[b] < longest ? a.seq_lens[b] : longest;
+  return {b, first, core::two_tier_step(length, tokens, a.window_tokens, a.group_tokens, a.ring_tokens)};
 }
 /// Whether the ring's pages of tokens first to first + tokens - 1 that it holds already are in the pool.
 FP4PA_DEVICE inline bool ring_holds(const TwoTierArgs& a, const Sequence& seq, std::int32_t first, std::int32_t tokens) {

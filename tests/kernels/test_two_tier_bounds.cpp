@@ -75,3 +75,25 @@ TEST_CASE("two tiers: an indptr beyond the tokens that were handed in ends with 
     CHECK(pools_after(0, 39) != expected);
   }
 }
+
+TEST_CASE("two tiers: a negative length counts as 0, and one near the largest number writes nothing outside") {
+  const test::Config c = one_sequence();
+  test::Random random(5);
+  const test::Rows rows(DType::kF32, 40, 2, 32, random);
+  for (const test::Target& target : test::kTargets) {
+    const auto pools_after = [&](std::int32_t length) {
+      Fixture f(c, 81);
+      const std::int32_t indptr[] = {0, 40};
+      CHECK(target.append_two_tier({f.desc, rows.input(), rows.input(), indptr, &length, 1, 40, f.old_table.data(), f.old_stride,
+                                    f.recent_table.data()},
+                                   {}) == Status::kOk);
+      return std::pair{f.old_pool.snapshot(), f.recent_pool.snapshot()};
+    };
+    const auto expected = pools_after(0);
+    CHECK(pools_after(-1) == expected);
+    CHECK(pools_after(-0x7fffffff - 1) == expected);
+    const auto untouched = Fixture(c, 81).old_pool.snapshot();
+    CHECK(expected.first != untouched);
+    CHECK(pools_after(0x7fffffff).first == untouched);  // its old pages lie past its row of the table
+  }
+}
