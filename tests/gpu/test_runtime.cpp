@@ -393,7 +393,7 @@ TEST_CASE("validation of tables on the device names what is wrong, and nothing i
   ::test::Shape shape;
   shape.num_pages = 3;
   ::test::Random random(6);
-  const ::test::Rows rows(DType::kBF16, 2, shape.heads, shape.head_dim, random);
+  const ::test::Rows rows(DType::kBF16, 40, shape.heads, shape.head_dim, random);
   ::test::Pool pool(shape);
   ::test::Shape plain = shape;
   plain.k_format = plain.v_format = KvFormat::kBf16;
@@ -405,10 +405,10 @@ TEST_CASE("validation of tables on the device names what is wrong, and nothing i
   exec.validate_device_data = true;
   const std::int32_t src[] = {0, 1}, dst[] = {2, 3};
   CHECK_REFUSED(copy_pages(pool.cache, src, dst, 2, exec), Status::kBlockIdOutOfRange, "dst[1] = 3", "0 to 2");
-  const TwoTierDesc desc{pool.cache, recent.cache, 0, 1, 2};
-  const std::int32_t indptr[] = {0, 2}, seq_lens[] = {0}, old_table[] = {5}, recent_table[] = {0, 1};
-  CHECK_REFUSED(append_two_tier(desc, rows.input(), rows.input(), indptr, seq_lens, 1, 2, old_table, 1, recent_table, exec),
-                Status::kBlockIdOutOfRange, "old_table of sequence 0 has page id 5", "0 to 2");
+  const TwoTierDesc desc{pool.cache, recent.cache, 16, 1, 2};
+  const std::int32_t indptr[] = {0, 40}, seq_lens[] = {0}, old_table[] = {0, 5}, recent_table[] = {0, 1};
+  CHECK_REFUSED(append_two_tier(desc, rows.input(), rows.input(), indptr, seq_lens, 1, 40, old_table, 2, recent_table, exec),
+                Status::kBlockIdOutOfRange, "old_table of sequence 0 has page id 5 at entry 1", "0 to 2");
   CHECK(pool.snapshot() == before);
   CHECK(recent.snapshot() == recent_before);
 }
