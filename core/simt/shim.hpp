@@ -11,6 +11,39 @@
 
 namespace fp4pa::core {
 
+/// The stream that a backend's products read: KeyStreamOf, or a shim's own, of tiles that other warps have decoded.
+template <class Shim, std::int32_t S>
+struct StreamOf {
+  using type = KeyStreamOf<Shim, S>;
+};
+template <class Shim, std::int32_t S>
+  requires requires { typename Shim::template TileStream<S>; }
+struct StreamOf<Shim, S> {
+  using type = typename Shim::template TileStream<S>;
+};
+
+/// A warp's scores of a tile, as the first product leaves them.
+template <class S>
+using ScoresOf = typename S::Exec::template PerLane<
+    float[S::kConfig.tile_keys / S::ScoreAtom::kKeys][S::kConfig.row_tiles][RowSlots<typename S::ScoreAtom>::kValues]>;
+
+/// In a back end's place where only the shape of the second product matters.
+struct AnyBackend {
+  struct Output {};
+};
+
+/// The words that read and write tiles. Asked for one kind of keys and values: a product's own code is checked where it is used.
+template <class S>
+concept SimtProducts =
+    requires(typename S::Exec& exec, typename StreamOf<S, 0>::type& stream, ScoresOf<S>& scores, const ScoresOf<S>& p,
+             AnyBackend::Output& output, typename S::Exec::template PerLane<typename S::QueryRegisters>& registers,
+             const AnyBackend& backend, KvKind kind, std::uint32_t offset, int i, float multiplier) {
+      S::store_query_row(exec, kind, offset, offset, i, i, multiplier, i);
+      S::load_query_registers(exec, offset, i, registers);
+      S::template query_key<S::kConfig.k[0]>(exec, stream, offset, registers, i, scores);
+      S::template probability_value<S::kConfig.v[0]>(exec, backend, stream, p, output);
+    };
+
 /// What a shim supplies; docs/writing_a_backend.md has the prose. A shim whose query operands are no 16-bit floats also has
 /// query_terms(params, kind), the number of operands that a query is the sum of.
 template <class S>
@@ -28,6 +61,7 @@ concept SimtShim = Exec<typename S::Exec> && requires(int i, KvKind kind, float 
   { S::query_form(kind) } -> std::same_as<QueryForm>;
   { S::dim_order(kind) } -> std::same_as<int>;
   { S::output_dim(i, i, i, i) } -> std::same_as<int>;  // order, dim tile of a block of dims, lane, value
+  requires SimtProducts<S>;
 };
 
 /// Dims that a shim's orders permute among themselves; 32 unless it says otherwise.
@@ -78,17 +112,6 @@ template <class Shim>
   requires requires { typename Shim::UnitNote; }
 struct UnitNoteOf<Shim> {
   using type = typename Shim::UnitNote;
-};
-
-/// The stream that a backend's products read: KeyStreamOf, or a shim's own, of tiles that other warps have decoded.
-template <class Shim, std::int32_t S>
-struct StreamOf {
-  using type = KeyStreamOf<Shim, S>;
-};
-template <class Shim, std::int32_t S>
-  requires requires { typename Shim::template TileStream<S>; }
-struct StreamOf<Shim, S> {
-  using type = typename Shim::template TileStream<S>;
 };
 
 /// Whether all tiles' outputs have one unit: V's multiplier times 2^kOnlyUnitLog2, which then nobody has to keep until the end. A shim

@@ -113,6 +113,8 @@ TEST_CASE("plan: the two tiers' errors name the tier") {
 
 TEST_CASE("plan: a recent tier that is described and not read") {
   check_refused([](AttentionConfig& c) { c.window_tokens = 64; }, Status::kInvalidArgument, {"window_tokens is 64", "two_tier"});
+  check_refused([](AttentionConfig& c) { c.group_tokens = 32; }, Status::kInvalidArgument, {"group_tokens is 32", "allowed: 0", "two_tier"});
+  check_refused([](AttentionConfig& c) { c.ring_pages = -1; }, Status::kInvalidArgument, {"ring_pages is -1", "allowed: 0", "two_tier"});
   check_refused([](AttentionConfig& c) { c.recent.k.data = c.cache.k.data; }, Status::kInvalidArgument, {"recent has memory", "two_tier is 0"});
   check_refused([](AttentionConfig& c) { c.recent.v.data = c.cache.v.data; }, Status::kInvalidArgument, {"recent has memory", "two_tier is 0"});
 }
@@ -169,7 +171,7 @@ TEST_CASE("plan: splits, threads and tables outside their range") {
       [](AttentionConfig& c) {
         c.kv_split_tokens = 64;
         c.cache.num_kv_heads = c.num_q_heads = 8192;
-        set_dense_strides(c.cache, PageOrder::kHnd);
+        (void)set_interleaved_pages(c.cache, PageOrder::kHnd, c.cache.k.data);
         c.max_batch = 1 << 20;
         c.max_q_tokens = c.max_q_len = 1;
         c.max_kv_len = 1 << 30;

@@ -273,17 +273,28 @@ TEST_CASE("run: a table stride that is not positive") {
   check_refused([](Scene& s) { s.args.table_stride = -3; }, Status::kInvalidSize, {"table_stride is -3"});
 }
 
+TEST_CASE("run: a table stride whose rows leave the address space") {
+  // In bytes it wraps to 0, and sequence 1 would be read from sequence 0's row.
+  check_refused([](Scene& s) { s.args.table_stride = std::int64_t{1} << 62; }, Status::kInvalidSize,
+                {"table_stride is 4611686018427387904", "over 2 rows", "allowed with batch 2", "up to 288230376151711744"});
+  Spec one = two_sequences();
+  one.sequences.resize(1);
+  Scene s(one);
+  s.args.table_stride = std::int64_t{1} << 62;  // of one row it says nothing
+  CHECK(s.run() == Status::kOk);
+}
+
 TEST_CASE("run: qo_indptr that does not start at 0, decreases, or leaves the plan") {
   check_refused([](Scene& s) { s.indptr[0] = 1; }, Status::kInvalidIndptr, {"qo_indptr[0] is 1", "0"});
   check_refused([](Scene& s) { s.indptr[2] = 0; }, Status::kInvalidIndptr, {"qo_indptr[2] is 0 after 1", "decrease"});
   check_refused([](Scene& s) { s.indptr[2] = 4; }, Status::kPlanMismatch,
-                {"sequence 1", "3 query tokens", "max_q_len is 2"});
+                {"sequence 1", "3 query tokens", "up to the plan's max_q_len 2"});
   check_refused(
       [](Scene& s) {
         s.indptr[1] = 2;
         s.indptr[2] = 4;
       },
-      Status::kPlanMismatch, {"4 query tokens", "max_q_tokens is 3"});
+      Status::kPlanMismatch, {"4 query tokens", "up to the plan's max_q_tokens 3"});
   check_refused([](Scene& s) { s.indptr[1] = std::numeric_limits<std::int32_t>::min(); }, Status::kInvalidIndptr,
                 {"qo_indptr[1]"});
 }

@@ -391,6 +391,9 @@ TEST_CASE("dense: bad input is refused by name, and nothing is written") {
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.kv_tokens = 91; }), Status::kPlanMismatch, "kv_tokens is 91",
                       "max_kv_tokens 90");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.batch = -1; }), Status::kPlanMismatch, "batch is -1", "0 to");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.batch = 0; }), Status::kInvalidSize, "q_tokens is ", " with batch 0", "allowed: 0");
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.batch = a.rows.q_tokens = 0; }), Status::kInvalidSize, "kv_tokens is 90 with batch 0");
+  CHECK(run_with([](auto& a) { a.rows = {}; }) == Status::kOk);  // no work, and nothing written
   DENSE_CHECK_REFUSED(run_with([](auto& a) {
                         a.rows.kv_indptr = nullptr;
                         a.rows.batch = 1;

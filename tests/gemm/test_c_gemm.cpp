@@ -168,6 +168,10 @@ TEST_CASE("gemm in C: the same result, and structs of another age are refused") 
   std::memset(out, 0, sizeof out);
   REQUIRE(fp4pa_fp4_linear(&args, &exec) == FP4PA_OK);
   CHECK(std::memcmp(out, again, sizeof out) == 0);
+  args.weight_settled = 2;
+  CHECK(fp4pa_fp4_linear(&args, &exec) == FP4PA_INVALID_ARGUMENT);
+  CHECK(std::string(fp4pa_last_error_detail()) == "weight_settled is 2; allowed: 0, 1");
+  args.weight_settled = 0;
   weight.reserved = 1;
   CHECK(fp4pa_fp4_linear(&args, &exec) == FP4PA_INVALID_ARGUMENT);
 }

@@ -159,6 +159,25 @@ TEST_CASE("attend: a table for people names every variant") {
   CHECK_FALSE(run_tool("attend " + scratch.file("s") + " --format bf16 --repeats 1 --progress").err.empty());
 }
 
+TEST_CASE("quantize and gemm: --progress names the stages; without it, and without a terminal, nothing is said") {
+  const test::Scratch scratch;
+  test::write_sample(scratch.file("s"), test::make_sample());
+  const auto says = [](const std::string& arguments, const std::string& stages) {
+    INFO(arguments);
+    CHECK(run_tool(arguments).err.empty());
+    const test::ToolRun run = run_tool(arguments + " --progress");
+    CHECK(run.exit_code == 0);
+    CHECK(run.err == stages);
+  };
+  const std::string file = scratch.file("s"), packed = scratch.file("p"), out = scratch.file("o"), weight = scratch.file("w");
+  says("quantize " + file + " --tensor k --out " + packed,
+       "[1/4] read " + file + "\n[2/4] quantise k\n[3/4] compare\n[4/4] write " + packed + "\n");
+  says("quantize " + packed + " --tensor k --dequantize --out " + out,
+       "[1/3] read " + packed + "\n[2/3] dequantise k\n[3/3] write " + out + "\n");
+  says("gemm --m 2 --n 32 --k 64 --save " + weight, "[1/3] quantise a weight\n[2/3] multiply\n[3/3] compare\n");
+  says("gemm --m 2 --file " + weight, "[1/3] read " + weight + "\n[2/3] multiply\n[3/3] compare\n");
+}
+
 TEST_CASE("quantize: codes and scales go out and come back") {
   const test::Scratch scratch;
   const test::Sample sample = test::make_sample();

@@ -396,6 +396,22 @@ TEST_CASE("bench: --json and --csv alone print, and no option becomes a file") {
   CHECK(!std::filesystem::exists(scratch.file("--csv")));
 }
 
+TEST_CASE("bench: every kind of result names the back end that ran") {
+  std::set<std::string> kinds;
+  for (const char* backend : {"cpu", "cpu-scalar"}) {
+    const auto document = run_json("--suite smoke --tokens 64 --length 64 --backend " + std::string(backend));
+    for (const auto& result : document.at("results")) {
+      INFO(result.at("bench"));
+      CHECK(result.at("config").at("backend") == backend);
+      kinds.insert(result.at("bench").get<std::string>());
+    }
+  }
+  CHECK(kinds == std::set<std::string>{"append", "decode", "dense", "dequantize", "gather", "gemm", "mxfp8", "prefill", "quantize"});
+  const auto named_by_environment = run_tool("bench append --tokens 64 --format bf16 --warmup 0 --repeats 1 --warm-caches --json",
+                                             "FP4PA_FORCE_BACKEND=cpu-scalar ");
+  CHECK(ordered_json::parse(named_by_environment.out).at("results").at(0).at("config").at("backend") == "cpu-scalar");
+}
+
 TEST_CASE("bench: compare takes a suite's files and fails above its threshold") {
   const test::Scratch scratch;
   auto document = run_json("--suite smoke --tokens 64 --backend cpu");

@@ -220,6 +220,33 @@ TEST_CASE("cli: an instruction set that is not one is reported beside those that
 #endif
 }
 
+TEST_CASE("cli: FP4PA_LOG adds failures, then plans, then choices of a back end to stderr; an unknown value is reported and means error") {
+  const test::Scratch scratch;
+  test::write_sample(scratch.file("s"), test::make_sample());
+  const std::string works = "attend " + scratch.file("s") + " --backend cpu --format bf16 --repeats 1",
+                    fails = "bench append --backend cpu --format bf16 --tokens 64 --head-dim 48 --no-bandwidth";
+  const std::string failure = "fp4pa error: kUnsupportedHeadDim: head_dim is 48; allowed: ", plan = "fp4pa info: plan on cpu: ",
+                    choice = "fp4pa debug: back end cpu (", unknown = "fp4pa error: FP4PA_LOG is \"loud\"; allowed: off, error, info, debug. Using error.\n";
+  struct Row {
+    const char* value;
+    bool failures, plans, choices;
+  };
+  for (const Row& row : {Row{"", false, false, false}, Row{"off", false, false, false}, Row{"error", true, false, false},
+                         Row{"info", true, true, false}, Row{"debug", true, true, true}, Row{"loud", true, false, false}}) {
+    const std::string variable = "FP4PA_LOG=" + std::string(row.value) + " ";
+    const test::ToolRun good = run_tool(works, variable), bad = run_tool(fails, variable);
+    INFO(variable, good.err, bad.err);
+    CHECK(good.exit_code == 0);
+    CHECK(bad.exit_code == 2);
+    const auto has = [](const test::ToolRun& run, const std::string& words) { return run.err.find(words) != std::string::npos; };
+    CHECK(has(good, plan) == row.plans);
+    CHECK(has(good, choice) == row.choices);
+    CHECK(has(bad, failure) == row.failures);
+    CHECK(has(good, unknown) == (std::strcmp(row.value, "loud") == 0));
+    if (!row.plans) CHECK(good.err == (std::strcmp(row.value, "loud") == 0 ? unknown : ""));
+  }
+}
+
 TEST_CASE("cli: info is JSON with the back ends and what the formats cost") {
   const test::ToolRun run = run_tool("info --json");
   REQUIRE(run.exit_code == 0);
@@ -283,6 +310,22 @@ TEST_CASE("cli: bench compare matches configurations and judges them") {
   check_fails("bench compare " + scratch.file("a") + " " + scratch.file("zero"), 3, "is not positive");
 }
 
+TEST_CASE("cli: help of attend and quantize names the defaults") {
+  const std::string attend = run_tool("attend --help").out, quantize = run_tool("quantize --help").out;
+  const auto has = [](const std::string& help, const std::string& option, const std::string& value) {
+    const auto at = help.find("\n  --" + option + " ");
+    if (at == std::string::npos) return false;
+    const std::string line = help.substr(at, help.find('\n', at + 1) - at) + " ";
+    return line.find("=" + value + " ") != std::string::npos || line.find("[" + value + "]") != std::string::npos;  // CLI11 before 2.4, and since
+  };
+  CHECK(has(attend, "page-size", "64"));
+  CHECK(has(attend, "repeats", "5"));
+  CHECK(has(attend, "q", "q"));
+  CHECK(has(attend, "o-dtype", "f32"));
+  CHECK(has(quantize, "scale-mode", "floor"));
+  CHECK(has(quantize, "scale-layout", "linear"));
+}
+
 TEST_CASE("cli: bench compare says which configuration is slowest, and what the files do not share") {
   const test::Scratch scratch;
   const auto file = [&](const std::string& name, const std::string& head, const std::string& results) {
@@ -320,6 +363,34 @@ TEST_CASE("cli: bench compare says which configuration is slowest, and what the 
   CHECK(unmatched(twice + " " + a) == R"({"after":1,"before":2} of 1)");
   CHECK(unmatched(a + " " + twice) == R"({"after":2,"before":1} of 1)");
   CHECK(unmatched(twice + " " + twice) == R"({"after":0,"before":0} of 3)");
+}
+
+TEST_CASE("cli: bench compare tells back ends apart, and takes a record that names none for any") {
+  const test::Scratch scratch;
+  const auto row = [](const std::string& config, const char* median) {
+    return R"({"bench":"gather","config":{)" + config + R"(},"ms":{"median":)" + median + "}}";
+  };
+  const auto file = [&](const std::string& name, const std::string& results) {
+    std::ofstream(scratch.file(name)) << R"({"results":[)" << results << "]}";
+    return scratch.file(name);
+  };
+  const std::string format = R"("format":"bf16")", cpu = format + R"(,"backend":"cpu")", scalar = R"("backend":"cpu-scalar",)" + format;
+  const std::string old = file("old", row(format, "1")), one = file("one", row(cpu, "2")), other = file("other", row(scalar, "4")),
+                    both = file("both", row(scalar, "4") + "," + row(cpu, "2")), mixed = file("mixed", row(format, "1") + "," + row(cpu, "2"));
+  check_fails("bench compare " + one + " " + other, 3, "no configuration in common");
+  const auto ratios = [](const std::string& files) {
+    const auto document = nlohmann::json::parse(run_tool("bench compare --json " + files).out);
+    std::string text;
+    for (const auto& result : document.at("results")) text += result.at("configuration").get<std::string>() + " " + result.at("ratio").dump() + "; ";
+    return text + std::to_string(document.at("missing").size()) + " missing";
+  };
+  CHECK(ratios(old + " " + one) == "gather format=bf16 2.0; 0 missing");
+  CHECK(ratios(other + " " + old) == "gather backend=cpu-scalar format=bf16 0.25; 0 missing");
+  CHECK(ratios(one + " " + both) == "gather backend=cpu format=bf16 1.0; 0 missing");
+  // What equals another fully is its match, whatever stands before it.
+  CHECK(ratios(mixed + " " + both) == "gather format=bf16 4.0; gather backend=cpu format=bf16 1.0; 0 missing");
+  // Of everything else a record must have as much.
+  check_fails("bench compare " + old + " " + file("more", row(format + R"(,"threads":1)", "1")), 3, "no configuration in common");
 }
 
 TEST_CASE("cli: bench compare names what is missing or failed after, and --fail-above counts it") {

@@ -223,8 +223,8 @@ TEST_CASE("weight file: what is wrong is named") {
   const test::Scratch scratch;
   const std::string path = scratch.file("w.safetensors");
   std::vector<std::byte> bytes(64);
-  const float zero = 0.0f;
-  const auto zero_bytes = std::as_bytes(std::span(&zero, 1));
+  const float subnormal = 1e-40f;
+  const auto subnormal_bytes = std::as_bytes(std::span(&subnormal, 1));
   safetensors::write(path,
                      {{"a_blocks", "U8", {1, 4, 16}, bytes},
                       {"a_scales", "U8", {4, 1}, std::span(bytes).first(4)},
@@ -233,7 +233,7 @@ TEST_CASE("weight file: what is wrong is named") {
                       {"c_blocks", "U8", {1, 4, 16}, bytes},
                       {"d.weight", "U8", {8, 8}, bytes},
                       {"d.weight_scale", "U8", {8, 1}, std::span(bytes).first(8)},
-                      {"d.weight_scale_2", "F32", {1}, zero_bytes},
+                      {"d.weight_scale_2", "F32", {1}, subnormal_bytes},
                       {"e.codes", "U8", {64}, bytes}},
                      {{"fp4pa.weight.e", R"({"format":"mxfp5","scale_layout":"linear","rows":1,"cols":1,"batch":1})"},
                       {"fp4pa.weight.f", R"({"format":"mxfp4","scale_layout":"linear","rows":-1,"cols":1,"batch":1})"},
@@ -241,7 +241,7 @@ TEST_CASE("weight file: what is wrong is named") {
   CHECK(refusal(path, "a").find("tensor 'a_scales' is U8 [4,1]; allowed: U8 [1,4]") != std::string::npos);
   CHECK(refusal(path, "b").find("allowed: U8 [(experts,) rows, groups, 16]") != std::string::npos);
   CHECK(refusal(path, "c").find("no tensor 'c_scales'") != std::string::npos);
-  CHECK(refusal(path, "d").find("tensor 'd.weight_scale_2' has 0.000000; allowed: 2^-126 to 2^126") != std::string::npos);
+  CHECK(refusal(path, "d").find("tensor 'd.weight_scale_2' has 9.99995e-41; allowed: 2^-126 to 2^126") != std::string::npos);
   CHECK(refusal(path, "e").find("format 'mxfp5'; allowed: mxfp4, nvfp4") != std::string::npos);
   CHECK(refusal(path, "f").find("no positive integer 'rows'") != std::string::npos);
   CHECK(refusal(path, "g").find("is no JSON object") != std::string::npos);
@@ -288,8 +288,9 @@ TEST_CASE("cli: gemm says how close it came, saves and loads") {
   const auto facts = nlohmann::json::parse(made.out);
   CHECK(facts["correlation"].get<double>() > 0.99);
   CHECK(facts["weight_bytes"].get<int>() == 96 * (13 * 8 + 13) + 4);
-  const test::ToolRun loaded = test::run_tool("gemm --m 8 --json --file " + path);
+  const test::ToolRun loaded = test::run_tool("gemm --m 8 --backend cpu-scalar --json --file " + path);
   REQUIRE(loaded.exit_code == 0);
+  CHECK(nlohmann::json::parse(loaded.out)["backend"] == "cpu-scalar");
   CHECK(nlohmann::json::parse(loaded.out)["relative_error"].get<double>() < 1e-5);
   CHECK(test::run_tool("gemm --format mxfp8").err.find("unknown format 'mxfp8'; allowed: mxfp4, nvfp4") != std::string::npos);
   CHECK(test::run_tool("gemm --m 0").exit_code == 2);

@@ -221,6 +221,54 @@ TEST_CASE("safetensors: a hostile name cannot forge a line of the message") {
   CHECK(error_of("{\"" + std::string(5000, 'x') + "\":1}", 0).size() < 300);
 }
 
+TEST_CASE("safetensors: ranks, and names that a format of three fields has no use for, are bounded") {
+  const auto with_rank = [](int rank) {
+    std::string shape = "1";
+    for (int i = 1; i < rank; ++i) shape += ",1";
+    return R"({"a":{"dtype":"U8","shape":[)" + shape + R"(],"data_offsets":[0,1]}})";
+  };
+  CHECK(error_of(with_rank(64), 1) == "no error");
+  CHECK_REFUSED(error_of(with_rank(65), 1), "tensor 'a': shape has more than 64 extents", "64");
+  const auto with_names = [](int count) {
+    std::string names;
+    for (int i = 0; i < count; ++i) names += ",\"n" + std::to_string(i) + "\":[{}]";
+    return R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1])" + names + "}}";
+  };
+  CHECK(error_of(with_names(61), 1) == "no error");
+  CHECK_REFUSED(error_of(with_names(62), 1), "tensor 'a' has an object of more than", "64");
+  CHECK_REFUSED(error_of(R"({"a":{"x":{"y":1,"y":2}}})", 0), "twice", "'y'");
+  CHECK_REFUSED(error_of(R"({"__metadata__":{},"__metadata__":{}})", 0), "twice", "'__metadata__'");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1,2]}})", 1), "not a pair", "[0,1,2]");
+  CHECK_REFUSED(error_of(R"({"a":{"dtype":"U8","shape":{"x":[1,"2",null]},"data_offsets":[0,1]}})", 1), "is not an array",
+                R"('{"x":[1,"2",null]}')");
+  CHECK_REFUSED(error_of(R"({"a":[{"dtype":1.5,"x":{}},true]})", 0), "tensor 'a' is not an object", R"('[{"dtype":1.5,"x":{}},true]')");
+}
+
+TEST_CASE("safetensors: every text that is UTF-8 comes back as a name and as metadata, and nothing else is written") {
+  const test::Scratch scratch;
+  const std::string path = scratch.file("x");
+  std::string all = "\"\\/\x7f";
+  for (char c = 1; c < 0x20; ++c) all += c;
+  all += std::string("\0", 1) + "\xc2\x80\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf";
+  st::write(path, {{all, "U8", {0}, {}}}, {{all, all}});
+  const st::File file(path);
+  CHECK(file.tensors().at(0).name == all);
+  CHECK(file.metadata().at(all) == all);
+  const char* const wrong[] = {"\x80",         "\xc1\xbf",     "\xc2",             "\xc2\x7f",         "\xe0\x9f\xbf",     "\xed\xa0\x80",
+                               "\xe1\x80",     "\xe1\x80\xc0", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf1\x80\x80",     "\xf1\x80\x80\x7f",
+                               "\xf5\x80\x80\x80", "\xff"};
+  for (const std::string text : wrong) {
+    CAPTURE(text);
+    for (const std::string& name : {"ab" + text, "ab" + text + "c"}) {
+      CHECK_THROWS_WITH_AS(st::write(path, {{name, "U8", {0}, {}}}, {}), doctest::Contains("is not UTF-8 at byte 2"), st::Error);
+      CHECK_THROWS_WITH_AS(st::write(path, {}, {{name, ""}}), doctest::Contains("is not UTF-8 at byte 2"), st::Error);
+      CHECK_THROWS_WITH_AS(st::write(path, {}, {{"x", name}}), doctest::Contains("is not UTF-8 at byte 2"), st::Error);
+      CHECK_REFUSED(error_of("{\"" + name + "\":1}", 0), "not valid JSON", "UTF-8");
+    }
+  }
+  CHECK(st::File(path).metadata().at(all) == all);
+}
+
 TEST_CASE("safetensors: files that cannot be opened, are empty or are no files") {
   const test::Scratch scratch;
   CHECK_THROWS_WITH_AS(st::File(scratch.file("missing")), doctest::Contains("cannot open"), st::Error);

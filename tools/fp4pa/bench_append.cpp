@@ -89,6 +89,7 @@ void append_and_gather(const AppendSpec& spec, const std::vector<int>& threads, 
       r.bench = name;
       r.config = spec.config();
       if (device.has_threads()) r.config["threads"] = t;
+      r.config["backend"] = backend_in_use(report.options().backend);
       r.time = measure(device, report.options(), work);
       r.bytes = 2.0 * static_cast<double>(input_bytes) + spec.tokens * bytes_per_token(cache.desc());
       r.figures["Mtoken_heads_per_s"] = 1e-6 * spec.tokens * static_cast<double>(heads) / r.time.median;

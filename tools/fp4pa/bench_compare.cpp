@@ -26,10 +26,16 @@ struct CompareOptions {
   bool json = false;
 };
 
-/// What a file says of all its results, and "decode format=mxfp4 page_size=64 ..." with the median of each.
+/// A result: "decode backend=cpu format=mxfp4 ..." as `key`, and the same without the back end, which stands beside it.
+struct Measured {
+  std::string key, without_backend, backend;
+  double median = 0.0;
+};
+
+/// What a file says of all its results.
 struct Results {
   std::string device, caches;
-  std::vector<std::pair<std::string, double>> medians;
+  std::vector<Measured> medians;
   std::vector<std::string> failed;  ///< steps that went wrong, by label, with the reason
 };
 
@@ -111,6 +117,26 @@ std::vector<std::string> failed_steps(const Json& document) {
   return failed;
 }
 
+Measured measured(const std::string& path, const std::string& where, const Json& result) {
+  Measured m;
+  m.key = m.without_backend = entry(path, where, result, "bench", &Json::is_string, "a text").get<std::string>();
+  for (const auto& [name, value] : entry(path, where, result, "config", &Json::is_object, "an object").items()) {
+    const std::string text = config_value(path, where, name, value), part = " " + name + "=" + text;
+    m.key += part;
+    if (name == "backend") {
+      m.backend = text;
+    } else {
+      m.without_backend += part;
+    }
+  }
+  const Json& ms = entry(path, where, result, "ms", &Json::is_object, "an object");
+  m.median = entry(path, "'ms' of " + where, ms, "median", &Json::is_number, "a number").get<double>();
+  if (!(m.median > 0.0)) {
+    throw Failure(Exit::kInputFile, fmt::format("{}: median {} ms of '{}' is not positive", path, m.median, m.key));
+  }
+  return m;
+}
+
 Results load(const std::string& path) {
   const Json document = parse(path);
   if (!document.is_object()) refuse(path, document.is_discarded() ? "it is no JSON" : "it is no JSON object");
@@ -118,18 +144,30 @@ Results load(const std::string& path) {
   for (const Json& row : entry(path, "the file", document, "results", &Json::is_array, "a list")) {
     const Json result = in_todays_names(row);
     const std::string where = fmt::format("result {}", loaded.medians.size() + 1);
-    std::string key = entry(path, where, result, "bench", &Json::is_string, "a text").get<std::string>();
-    for (const auto& [name, value] : entry(path, where, result, "config", &Json::is_object, "an object").items()) {
-      key += " " + name + "=" + config_value(path, where, name, value);
-    }
-    const Json& ms = entry(path, where, result, "ms", &Json::is_object, "an object");
-    const double median = entry(path, "'ms' of " + where, ms, "median", &Json::is_number, "a number").get<double>();
-    if (!(median > 0.0)) {
-      throw Failure(Exit::kInputFile, fmt::format("{}: median {} ms of '{}' is not positive", path, median, key));
-    }
-    loaded.medians.emplace_back(key, median);
+    loaded.medians.push_back(measured(path, where, result));
   }
   return loaded;
+}
+
+/// For each result before, the one after of the same configuration, or null; a configuration that stands twice is matched with two.
+/// Older records of some benchmarks name no back end: what equals them but for that is taken for theirs, where nothing equals them fully.
+std::vector<const Measured*> matches(const Results& before, const Results& after) {
+  std::vector<const Measured*> found(before.medians.size());
+  std::vector<bool> used(after.medians.size());
+  const auto match_where = [&](const auto& equal) {
+    for (std::size_t b = 0; b < found.size(); ++b) {
+      for (std::size_t a = 0; a < used.size() && found[b] == nullptr; ++a) {
+        if (used[a] || !equal(before.medians[b], after.medians[a])) continue;
+        used[a] = true;
+        found[b] = &after.medians[a];
+      }
+    }
+  };
+  match_where([](const Measured& b, const Measured& a) { return a.key == b.key; });
+  match_where([](const Measured& b, const Measured& a) {
+    return (a.backend.empty() || b.backend.empty()) && a.without_backend == b.without_backend;
+  });
+  return found;
 }
 
 /// Times of different devices, or of warm and of cold caches, are compared if that is wanted, but not without a word.
@@ -151,21 +189,20 @@ void compare(const CompareOptions& o) {
   double worst = 0.0;
   std::string slowest;
   std::vector<std::string> missing;
-  std::vector<bool> used(after.medians.size());  // a configuration that stands twice is matched with two
-  for (const auto& [key, old_ms] : before.medians) {
-    bool found = false;
-    for (std::size_t i = 0; i < used.size() && !found; ++i) {
-      if (used[i] || after.medians[i].first != key) continue;
-      const double new_ms = after.medians[i].second, ratio = new_ms / old_ms;
-      used[i] = found = true;
-      if (ratio > worst) {
-        worst = ratio;
-        slowest = key;
-      }
-      table.add({key, fmt::format("{:.4f}", old_ms), fmt::format("{:.4f}", new_ms), fmt::format("{:.3f}", ratio)});
-      document["results"].push_back({{"configuration", key}, {"before_ms", old_ms}, {"after_ms", new_ms}, {"ratio", ratio}});
+  const std::vector<const Measured*> found = matches(before, after);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::string& key = before.medians[i].key;
+    if (found[i] == nullptr) {
+      missing.push_back(key);
+      continue;
     }
-    if (!found) missing.push_back(key);
+    const double old_ms = before.medians[i].median, new_ms = found[i]->median, ratio = new_ms / old_ms;
+    if (ratio > worst) {
+      worst = ratio;
+      slowest = key;
+    }
+    table.add({key, fmt::format("{:.4f}", old_ms), fmt::format("{:.4f}", new_ms), fmt::format("{:.3f}", ratio)});
+    document["results"].push_back({{"configuration", key}, {"before_ms", old_ms}, {"after_ms", new_ms}, {"ratio", ratio}});
   }
   const std::size_t matched = before.medians.size() - missing.size();
   if (matched == 0) throw Failure(Exit::kInputFile, "the two files have no configuration in common");

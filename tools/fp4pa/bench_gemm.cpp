@@ -108,6 +108,7 @@ void multiply(const Shape& s, BlockFormat format, ActivationForm form, ScaleLayo
                 {"scale_layout", name_of(layout)},
                 {"dtype", name_of(dtype)}};
     if (device.has_threads()) r.config["threads"] = t;
+    r.config["backend"] = backend_in_use(report.options().backend);
     r.time = per_call(measure(device, report.options(), run), calls);
     r.bytes = static_cast<double>(code_bytes + scale_bytes + x.bytes() + out.bytes());
     r.figures["GFLOP_per_s"] =

@@ -57,6 +57,7 @@ void quantize_and_back(const QuantizeSpec& spec, const std::vector<int>& threads
                   {"four_over_six", spec.config.nvfp4_scale == Nvfp4Scale::kFourOverSix},
                   {"dtype", name_of(spec.dtype)}};
       if (device.has_threads()) r.config["threads"] = t;
+      r.config["backend"] = backend_in_use(report.options().backend);
       r.time = measure(device, report.options(), work);
       r.bytes = static_cast<double>(x.bytes() + codes.bytes() + scales.bytes());
       r.figures["Melements_per_s"] = 1e-6 * static_cast<double>(spec.shape.rows * spec.shape.cols) / r.time.median;

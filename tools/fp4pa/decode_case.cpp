@@ -108,7 +108,7 @@ void DecodeCase::describe_recent_tier(const DecodeSpec& spec, const KvCacheDesc&
   config_.group_tokens = kGroupTokens;
   config_.ring_pages = min_ring_pages(spec.window, kGroupTokens, kRecentPageTokens);
   recent.num_pages = std::int64_t{spec.batch} * config_.ring_pages;
-  config_.recent = without_memory(recent);
+  config_.recent = without_memory(recent, PageOrder::kHnd, Tier::kRecent);
 }
 
 void DecodeCase::add_recent_tier(Device& device) {

@@ -17,7 +17,7 @@ Buffer uploaded(Device& device, const void* from_host, std::size_t bytes) {
   return buffer;
 }
 
-std::unique_ptr<Device> make_device(const std::string& backend) {
+std::string backend_in_use(const std::string& backend) {
   std::vector<BackendInfo> known(static_cast<std::size_t>(available_backends(nullptr, 0)));
   (void)available_backends(known.data(), static_cast<std::int32_t>(known.size()));
 
@@ -30,17 +30,21 @@ std::unique_ptr<Device> make_device(const std::string& backend) {
     if (!info.available) {
       throw Failure(Exit::kBackendUnavailable, "back end '" + wanted + "' cannot run here: " + info.detail);
     }
-    const std::string name = info.name;
-    if (name == "cpu" || name.rfind("cpu-", 0) == 0 || name.rfind("emulator-", 0) == 0) return make_cpu_device();
-#ifdef FP4PA_HAVE_CUDA
-    if (name == "cuda") return make_cuda_device();
-#endif
-#ifdef FP4PA_HAVE_HIP
-    if (name == "hip") return make_hip_device();
-#endif
-    throw Failure(Exit::kBackendUnavailable, "this tool has no memory or clock for back end '" + name + "' yet");
+    return info.name;
   }
   throw Failure(Exit::kBackendUnavailable, "unknown back end '" + wanted + "'; this build has: " + names);
+}
+
+std::unique_ptr<Device> make_device(const std::string& backend) {
+  const std::string name = backend_in_use(backend);
+  if (name == "cpu" || name.rfind("cpu-", 0) == 0 || name.rfind("emulator-", 0) == 0) return make_cpu_device();
+#ifdef FP4PA_HAVE_CUDA
+  if (name == "cuda") return make_cuda_device();
+#endif
+#ifdef FP4PA_HAVE_HIP
+  if (name == "hip") return make_hip_device();
+#endif
+  throw Failure(Exit::kBackendUnavailable, "this tool has no memory or clock for back end '" + name + "' yet");
 }
 
 }  // namespace fp4pa::tool

@@ -99,7 +99,9 @@ template <class T>
   return here;
 }
 
-/// The device that back end `name` (null or "": the default one) runs on. Failure when it is unknown or unavailable.
+/// The back end of calls that name this one ("": the default one). Failure when it is unknown or unavailable.
+[[nodiscard]] std::string backend_in_use(const std::string& name);
+/// The device that it runs on.
 [[nodiscard]] std::unique_ptr<Device> make_device(const std::string& backend);
 
 }  // namespace fp4pa::tool

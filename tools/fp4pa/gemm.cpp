@@ -16,6 +16,7 @@
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/options.hpp"
+#include "tools/fp4pa/progress.hpp"
 #include "weights/host_weight.hpp"
 
 namespace fp4pa::tool {
@@ -31,7 +32,7 @@ constexpr double kMostProducts = 4e9;  // of the double reference, a few seconds
 struct GemmOptions {
   std::int64_t m = 16, n = 1024, k = 1024;
   std::string format = "nvfp4", activations = "a16", scale_layout = "linear", scale_mode = "floor", backend, file, weight = "weight", save;
-  bool four_over_six = false, json = false;
+  bool four_over_six = false, json = false, progress = false;
   int threads = 0;
   unsigned seed = 1;
 };
@@ -128,6 +129,8 @@ void run(const CLI::App& command, GemmOptions o) {
   const auto form = parse_name<ActivationForm>(o.activations, kAllForms, "activations");
   const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
+  Progress progress(3, o.progress);
+  progress.step(o.file.empty() ? "quantise a weight" : "read " + o.file);
   std::optional<Activations> original;  // of the weight; a file has none
   HostWeight weight;
   if (!o.file.empty()) {
@@ -152,6 +155,7 @@ void run(const CLI::App& command, GemmOptions o) {
   }
   if (!o.save.empty()) save_weight(o.save, o.weight, weight.view());
 
+  progress.step("multiply");
   const DeviceWeight on_device(*device, weight);
   const Buffer activations = uploaded(*device, x.bits);
   const Buffer product = device->allocate(static_cast<std::size_t>(o.m * o.n) * sizeof(float));
@@ -174,6 +178,7 @@ void run(const CLI::App& command, GemmOptions o) {
 
   const std::vector<float> out = downloaded<float>(*device, product);
 
+  progress.step("compare");
   const reference::Matrix wanted = original ? original->values : reference::decode(weight.view());
   Correlation correlation;
   double error = 0, norm = 0;
@@ -191,12 +196,14 @@ void run(const CLI::App& command, GemmOptions o) {
   const nlohmann::ordered_json facts{{"shape", fmt::format("{}x{}x{}", o.m, o.n, o.k)},
                                      {"format", name_of(weight.shape.format)},
                                      {"activations", name_of(a.activations)},
+                                     {"backend", backend_in_use(o.backend)},
                                      {"against", original ? "the product of the unquantised matrices" : "x times the file's weight, decoded"},
                                      {"correlation", correlation.pearson()},
                                      {"relative_error", std::sqrt(error / norm)},
                                      {"weight_bytes", bytes},
                                      {"of_bf16", static_cast<double>(bytes) / bf16_bytes},
                                      {"ms", 1e3 * seconds}};
+  progress.end();
   if (o.json) return print_json(facts);
   for (const auto& [key, value] : facts.items()) {
     fmt::print("{:<16} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
@@ -223,6 +230,7 @@ void add_gemm(CLI::App& app) {
   command->add_option("--threads", o->threads, "CPU threads; 0 is OpenMP's choice")->check(thread_count());
   command->add_option("--seed", o->seed, "Of the random matrices")->capture_default_str();
   command->add_flag("--json", o->json, "Print JSON");
+  command->add_flag("--progress", o->progress, "Report progress on stderr even when it is no terminal");
   command->footer(kExitCodeHelp);
   command->callback([o, command] { run(*command, *o); });
 }

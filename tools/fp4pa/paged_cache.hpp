@@ -36,7 +36,9 @@ inline constexpr PageLayout kRandomPageLayouts[] = {PageLayout::kHnd, PageLayout
 
 /// A description (everything but pointers and strides set) with the strides of dense pages and with pointers that nothing
 /// may be read through: what validates a cache, or plans a call on it, before there is memory.
-[[nodiscard]] KvCacheDesc without_memory(KvCacheDesc desc, PageOrder order = PageOrder::kHnd);
+/// Two tiers of one call have memory that does not overlap.
+enum class Tier { kOld, kRecent };
+[[nodiscard]] KvCacheDesc without_memory(KvCacheDesc desc, PageOrder order = PageOrder::kHnd, Tier tier = Tier::kOld);
 /// Refuses, in the library's words, a description that no cache can have. Whoever forms sizes from one calls this first.
 void check_description(const KvCacheDesc& desc);
 /// The same of a head_dim that no cache has.

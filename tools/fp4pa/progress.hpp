@@ -25,6 +25,11 @@ class Progress {
     std::fprintf(stderr, "[%d/%d] %s%s", done_, total_, what.c_str(), terminal_ ? "" : "\n");
     std::fflush(stderr);
   }
+  /// Nothing is left to do but to print results, which shall not share the line.
+  void end() {
+    clear();
+    shown_ = false;
+  }
 
  private:
   void clear() const {

@@ -18,6 +18,7 @@
 #include "tools/fp4pa/global_scale.hpp"
 #include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/options.hpp"
+#include "tools/fp4pa/progress.hpp"
 
 namespace fp4pa::tool {
 namespace {
@@ -25,7 +26,7 @@ namespace {
 struct QuantizeOptions {
   std::string file, tensor, out, format = "mxfp4", scale_layout = "linear", scale_mode = "floor", dtype = "f32",
                                  backend;
-  bool four_over_six = false, dequantize = false, json = false;
+  bool four_over_six = false, dequantize = false, json = false, progress = false;
   std::optional<float> global_scale;  // none: amax/2688
   int threads = 0;
 };
@@ -66,6 +67,8 @@ float amax_over_2688(const std::vector<std::byte>& data, DType dtype, std::int64
 }
 
 void quantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
+  Progress progress(4, o.progress);
+  progress.step("read " + o.file);
   const safetensors::File file(o.file);
   const safetensors::TensorView& view = file.at(o.tensor);
   const DType dtype = plain_dtype(view);
@@ -83,12 +86,14 @@ void quantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
     throw Failure(Exit::kUsage, "--global-scale has no part in format " + o.format + "; allowed with: nvfp4");
   }
   refuse_idle_scale_options(command, {o.format}, names_of<BlockFormat>(kAllBlockFormats));
+  progress.step("quantise " + o.tensor);
   const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
   const Buffer plain = uploaded(*device, x);
   const Buffer packed = device->allocate(quantized_code_bytes(config.format, m.rows, m.cols));
   const Buffer their_scales = device->allocate(quantized_scale_bytes(config.format, config.scale_layout, m.rows, m.cols));
   check(quantize(config, plain.data(), dtype, m.rows, m.cols, packed.data(), their_scales.data(), exec), "quantize");
+  progress.step("compare");
   const Buffer unpacked = device->allocate(static_cast<std::size_t>(m.rows * m.cols) * sizeof(float));
   check(dequantize(config, packed.data(), their_scales.data(), m.rows, m.cols, unpacked.data(), DType::kF32, exec), "dequantize");
   const auto codes = downloaded<std::byte>(*device, packed), scales = downloaded<std::byte>(*device, their_scales);
@@ -107,10 +112,12 @@ void quantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
                                            {"dtype", view.dtype}};
   const auto code_count = static_cast<std::int64_t>(codes.size()),
              scale_count = static_cast<std::int64_t>(scales.size());
+  progress.step("write " + o.out);
   safetensors::write(o.out,
                      {{o.tensor + ".codes", "U8", {m.rows, code_count / m.rows}, codes},
                       {o.tensor + ".scales", "U8", {scale_count}, scales}},
                      {{metadata_key(o.tensor), description.dump()}});
+  progress.end();
   nlohmann::ordered_json facts{{"tensor", o.tensor}};
   facts.update(description);
   facts["code_bytes"] = codes.size();
@@ -167,6 +174,8 @@ float global_scale_of(const nlohmann::json& description, BlockFormat format) {
 }
 
 void dequantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
+  Progress progress(3, o.progress);
+  progress.step("read " + o.file);
   const safetensors::File file(o.file);
   QuantizeConfig config;
   std::vector<std::int64_t> shape;
@@ -193,13 +202,16 @@ void dequantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
   check_bytes(file.at(o.tensor + ".scales"), quantized_scale_bytes(config.format, config.scale_layout, m.rows, m.cols));
 
   const DType dtype = parse_name<DType>(o.dtype, kAllDTypes, "dtype");
+  progress.step("dequantise " + o.tensor);
   const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
   const Buffer packed = uploaded(*device, codes), their_scales = uploaded(*device, scales);
   const Buffer plain = device->allocate(static_cast<std::size_t>(m.rows * m.cols * size_of(dtype)));
   check(dequantize(config, packed.data(), their_scales.data(), m.rows, m.cols, plain.data(), dtype, exec), "dequantize");
   const auto y = downloaded<std::byte>(*device, plain);
+  progress.step("write " + o.out);
   safetensors::write(o.out, {{o.tensor, safetensors_name(dtype), shape, y}}, {});
+  progress.end();
   report(o, {{"tensor", o.tensor},
              {"format", name_of(config.format)},
              {"dtype", name_of(dtype)},
@@ -218,18 +230,19 @@ void add_quantize(CLI::App& app) {
       ->add_option("--tensor", o->tensor, "Name of the tensor (F32, F16 or BF16); groups run along its last dimension")
       ->required();
   command->add_option("--out", o->out, "safetensors file to write")->required()->check(output_file());
-  command->add_option("--format", o->format, "One of " + names_of<BlockFormat>(kAllBlockFormats));
-  command->add_option("--scale-layout", o->scale_layout, "linear, or blocked (128x4 atoms)");
+  command->add_option("--format", o->format, "One of " + names_of<BlockFormat>(kAllBlockFormats))->capture_default_str();
+  command->add_option("--scale-layout", o->scale_layout, "linear, or blocked (128x4 atoms)")->capture_default_str();
   auto* dequantize =
       command->add_flag("--dequantize", o->dequantize, "The other way: read NAME.codes and NAME.scales, write NAME");
-  command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4, MXFP8)")->excludes(dequantize);
+  command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4, MXFP8)")->excludes(dequantize)->capture_default_str();
   command->add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less")
       ->excludes(dequantize);
   command->add_option("--global-scale", o->global_scale, "NVFP4 decode multiplier; default amax/2688")->excludes(dequantize);
-  command->add_option("--dtype", o->dtype, "With --dequantize: f32, f16 or bf16")->needs(dequantize);
+  command->add_option("--dtype", o->dtype, "With --dequantize: f32, f16 or bf16")->needs(dequantize)->capture_default_str();
   command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
-  command->add_option("--threads", o->threads, "CPU threads; 0 = OpenMP's choice")->check(thread_count());
+  command->add_option("--threads", o->threads, "CPU threads; 0 = OpenMP's choice (the default)")->check(thread_count());
   command->add_flag("--json", o->json, "Print JSON");
+  command->add_flag("--progress", o->progress, "Report progress on stderr even when it is no terminal");
   command->footer(kExitCodeHelp);
   command->callback([o, command] { o->dequantize ? dequantize_tensor(*command, *o) : quantize_tensor(*command, *o); });
 }
