@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <utility>
 
 #include "api/attention_params.hpp"
 #include "api/dense_strides.hpp"
@@ -21,8 +22,11 @@ Status check(bool ok, Status status, const char* format, auto... values) {
 
 /// A recent tier that is described and not read would leave the newest tokens out.
 Status validate_one_tier(const AttentionConfig& c) {
-  FP4PA_RETURN_IF_FAILED(check(c.window_tokens == 0, Status::kInvalidArgument,
-                               "window_tokens is %d without a recent tier; allowed: 0, or two_tier with recent", c.window_tokens));
+  for (const auto& [name, tokens] :
+       {std::pair{"window_tokens", c.window_tokens}, {"group_tokens", c.group_tokens}, {"ring_pages", c.ring_pages}}) {
+    FP4PA_RETURN_IF_FAILED(check(tokens == 0, Status::kInvalidArgument,
+                                 "%s is %d without a recent tier; allowed: 0, or two_tier with recent", name, tokens));
+  }
   const bool described = c.recent.k.data != nullptr || c.recent.v.data != nullptr;
   FP4PA_RETURN_IF_FAILED(check(!described, Status::kInvalidArgument, "recent has memory and two_tier is %d; allowed: 1, or an empty recent", 0));
   return fp4pa::validate(c.cache);
@@ -53,8 +57,6 @@ Status validate_masks(const AttentionConfig& c) {
   return check(!c.alibi, Status::kInvalidArgument, "tree_mask with alibi = %d; allowed: 0", 1);
 }
 
-/// What parts of the caller's choice may take of a workspace: no more than a byte count of 64 bits holds with room to spare.
-constexpr std::int64_t kMostPartialBytes = std::int64_t{1} << 60;
 /// Bytes of the states of all parts, as workspace_layout counts them for the largest tile of rows of any kernel, or kSaturated.
 std::int64_t most_partial_bytes(const AttentionConfig& c) {
   constexpr std::int64_t kMostTileRows = 256;
@@ -86,7 +88,7 @@ Status validate_sizes(const AttentionConfig& c) {
   FP4PA_RETURN_IF_FAILED(check(c.kv_split_tokens >= 0 && c.kv_split_tokens % core::kScheduleTokens == 0,
                                Status::kInvalidArgument, "kv_split_tokens is %d; allowed: 0 or a multiple of %d",
                                c.kv_split_tokens, core::kScheduleTokens));
-  FP4PA_RETURN_IF_FAILED(check(most_partial_bytes(c) <= kMostPartialBytes, Status::kInvalidSize,
+  FP4PA_RETURN_IF_FAILED(check(most_partial_bytes(c) <= kMostBytes, Status::kInvalidSize,
                                "parts of %d tokens: max_batch %d, num_kv_heads %d, max_q_tokens %d and max_kv_len %d may make more of them "
                                "than memory holds; allowed: what fits the address space",
                                split_tiles(c) * core::kScheduleTokens, c.max_batch, c.cache.num_kv_heads, c.max_q_tokens, c.max_kv_len));
@@ -127,7 +129,7 @@ Status validate_strides(const NamedStrides& s, const AttentionConfig& c) {
   const std::int64_t apart = tokens_apart(s, c);
   const std::int64_t tokens = apart < c.max_q_tokens ? apart : c.max_q_tokens;
   const bool addressable =  // in bytes, too
-      apart > 0 && saturating_add(span(c.num_q_heads, s.head, c), span(tokens, s.token, c)) < kSaturated / 4;
+      apart > 0 && saturating_add(span(c.num_q_heads, s.head, c), span(tokens, s.token, c)) <= kMostBytes / 4;
   return check(addressable, Status::kInvalidStrides,
                "%s has token stride %" PRId64 " and head stride %" PRId64
                " (elements); allowed: strides whose rows of %d elements do not overlap and can be addressed",
@@ -170,6 +172,7 @@ Status validate(const AttentionConfig& c, std::size_t workspace_bytes, const Att
     FP4PA_RETURN_IF_FAILED(validate_pointer("block_table", a.block_table, 4));
     FP4PA_RETURN_IF_FAILED(check(a.table_stride > 0, Status::kInvalidSize,
                                  "table_stride is %" PRId64 "; allowed: a positive number of pages", a.table_stride));
+    FP4PA_RETURN_IF_FAILED(validate_table_stride("table_stride", a.table_stride, a.batch));
   }
   if (c.two_tier) {
     if (has.keys || a.recent_table != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("recent_table", a.recent_table, 4));
@@ -196,7 +199,8 @@ Status validate_tokens(const AttentionConfig& c, const AttentionArgs& a, std::in
     const std::int64_t apart = tokens_apart(s, c);
     FP4PA_RETURN_IF_FAILED(check(tokens <= apart, Status::kInvalidStrides,
                                  "%s has token stride %" PRId64 " and head stride %" PRId64
-                                 " (elements), so that rows of %d elements overlap beyond %" PRId64 " query tokens; the call has %" PRId64,
+                                 " (elements), so that rows of %d elements overlap beyond %" PRId64 " query tokens; the call has %" PRId64
+                                 "; allowed: up to that many, or all heads of a token within its token stride",
                                  s.name, s.token, s.head, c.cache.head_dim, apart, tokens));
   }
   return Status::kOk;

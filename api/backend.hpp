@@ -114,9 +114,11 @@ struct Backend {
 /// The back ends of this build, best first; a constexpr table in registry.cpp.
 [[nodiscard]] std::span<const Backend* const> backends() noexcept;
 
-/// The back end called `name`; null or "" means FP4PA_FORCE_BACKEND, else the first available one.
+/// The back end called `name`; null means FP4PA_FORCE_BACKEND, which is read once, else the first available one.
 /// @errors kUnknownBackend (names the allowed set), kBackendUnavailable
 [[nodiscard]] Status find_backend(const char* name, const Backend** out, std::int32_t* index = nullptr) noexcept;
+/// The same with `forced` for the variable; null or "": it is not set.
+[[nodiscard]] Status find_backend_or(const char* name, const char* forced, const Backend** out, std::int32_t* index = nullptr) noexcept;
 
 // Defined by the back ends' own folders; registry.cpp lists those that were built.
 extern const Backend kCpuBackend;        // backends/cpu

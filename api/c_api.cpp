@@ -4,6 +4,7 @@
 
 #include "api/backend.hpp"
 #include "api/c_structs.hpp"
+#include "api/validate.hpp"
 #include "fp4pa/fp4pa.hpp"
 
 struct fp4pa_plan {
@@ -104,6 +105,7 @@ fp4pa_status fp4pa_set_dense_strides(fp4pa_cache* cache, fp4pa_page_order order)
   fp4pa::KvCacheDesc desc;
   if (const Status s = from_c("cache", cache, &desc); s != Status::kOk) return code(s);
   if (const Status s = check_order(order); s != Status::kOk) return code(s);
+  if (const Status s = fp4pa::api::validate_cache_shape(desc); s != Status::kOk) return code(s);
   fp4pa::set_dense_strides(desc, static_cast<fp4pa::PageOrder>(order));
   fp4pa::api::to_c(desc, cache);
   return FP4PA_OK;
@@ -125,6 +127,8 @@ fp4pa_status fp4pa_set_interleaved_pages(fp4pa_cache* cache, fp4pa_page_order or
   fp4pa::KvCacheDesc desc;
   if (const Status s = from_c("cache", cache, &desc); s != Status::kOk) return code(s);
   if (const Status s = check_order(order); s != Status::kOk) return code(s);
+  if (const Status s = fp4pa::api::validate_cache_shape(desc); s != Status::kOk) return code(s);
+  if (const Status s = fp4pa::api::validate_page_base(base); s != Status::kOk) return code(s);
   const std::int64_t bytes = fp4pa::set_interleaved_pages(desc, static_cast<fp4pa::PageOrder>(order), base);
   fp4pa::api::to_c(desc, cache);
   if (page_bytes != nullptr) *page_bytes = bytes;

@@ -19,6 +19,7 @@ using fp4pa::KvFormat;
 using fp4pa::Status;
 using fp4pa::api::fail;
 using fp4pa::api::init_struct;
+using fp4pa::api::read_flag;
 using fp4pa::api::read_struct;
 
 static_assert(static_cast<int>(fp4pa::Mxfp8Decode::kAuto) == FP4PA_MXFP8_AUTO &&
@@ -45,17 +46,18 @@ static_assert(static_cast<int>(fp4pa::Mxfp8Decode::kAuto) == FP4PA_MXFP8_AUTO &&
 
 /// What both configurations and both kinds of arguments spell alike.
 template <class C, class Config>
-void read_common(const C& c, Config& config) noexcept {
+[[nodiscard]] Status read_common(const C& c, Config& config) noexcept {
   config.num_q_heads = c.num_q_heads;
   config.num_kv_heads = c.num_kv_heads;
   config.head_dim = c.head_dim;
   config.o_dtype = static_cast<DType>(c.o_dtype);
   config.sm_scale = c.sm_scale;
-  config.causal = c.causal != 0;
+  FP4PA_RETURN_IF_FAILED(read_flag("causal", c.causal, &config.causal));
   config.limits = {c.max_batch, c.max_q_tokens, c.max_q_len, c.max_kv_tokens, c.max_kv_len};
-  config.batch_invariant = c.batch_invariant != 0;
+  FP4PA_RETURN_IF_FAILED(read_flag("batch_invariant", c.batch_invariant, &config.batch_invariant));
   config.num_threads = c.num_threads;
   config.backend = c.backend;
+  return Status::kOk;
 }
 template <class C, class Args>
 [[nodiscard]] Status read_common_args(const C& c, Args& args) noexcept {
@@ -75,14 +77,14 @@ template <class C, class Args>
 [[nodiscard]] Status from_c(const fp4pa_dense_config* in, fp4pa::DenseAttentionConfig* out) noexcept {
   fp4pa_dense_config c = default_dense_config();
   if (const Status s = read_struct("config", in, &c); s != Status::kOk) return s;
-  read_common(c, *out);
+  if (const Status s = read_common(c, *out); s != Status::kOk) return s;
   out->q_dtype = static_cast<DType>(c.q_dtype);
   out->kv_dtype = static_cast<DType>(c.kv_dtype);
   out->k_format = static_cast<KvFormat>(c.k_format);
   out->v_format = static_cast<KvFormat>(c.v_format);
   out->v_scale_axis = static_cast<fp4pa::VScaleAxis>(c.v_scale_axis);
   out->rotation = static_cast<fp4pa::Rotation>(c.rotation);
-  out->smooth_k = c.smooth_k != 0;
+  FP4PA_RETURN_IF_FAILED(read_flag("smooth_k", c.smooth_k, &out->smooth_k));
   out->scale_mode = static_cast<fp4pa::ScaleMode>(c.scale_mode);
   out->nvfp4_scale = static_cast<fp4pa::Nvfp4Scale>(c.nvfp4_scale);
   out->k_global_scale = c.k_global_scale;
@@ -109,7 +111,7 @@ template <class C, class Args>
   if (const Status s = read_struct("config", in, &c); s != Status::kOk) return s;
   if (c.reserved != 0)
     return fail(Status::kInvalidArgument, "reserved is %d; allowed: 0", static_cast<int>(c.reserved));
-  read_common(c, *out);
+  if (const Status s = read_common(c, *out); s != Status::kOk) return s;
   out->scale_layout = static_cast<fp4pa::ScaleLayout>(c.scale_layout);
   out->decode = static_cast<fp4pa::Mxfp8Decode>(c.decode);
   return Status::kOk;

@@ -79,7 +79,7 @@ template <class Make>
   out->scale_mode = static_cast<fp4pa::ScaleMode>(c.scale_mode);
   out->nvfp4_scale = static_cast<fp4pa::Nvfp4Scale>(c.nvfp4_scale);
   out->x_global_scale = c.x_global_scale;
-  out->weight_settled = c.weight_settled != 0;
+  FP4PA_RETURN_IF_FAILED(fp4pa::api::read_flag("weight_settled", c.weight_settled, &out->weight_settled));
   out->workspace = c.workspace;
   out->workspace_bytes = c.workspace_bytes;
   return Status::kOk;

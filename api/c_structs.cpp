@@ -1,6 +1,8 @@
 // Field by field, in the order of the C++ headers. Enumerations are passed on as they are: validation names a bad one.
 #include "api/c_structs.hpp"
 
+#include <cstdio>
+
 namespace fp4pa::api {
 namespace {
 
@@ -37,8 +39,9 @@ namespace {
   out->scale_head_stride_bytes = in.scale_head_stride_bytes;
   out->global_scale = in.global_scale;
   out->global_scale_ptr = in.global_scale_ptr;
-  out->global_scale_per_head = in.global_scale_per_head != 0;
-  return Status::kOk;
+  char flag[64];
+  std::snprintf(flag, sizeof flag, "%s.%s.global_scale_per_head", cache, name);
+  return read_flag(flag, in.global_scale_per_head, &out->global_scale_per_head);
 }
 
 void layout_to_c(const KvTensorDesc& in, fp4pa_kv_tensor* out) noexcept {
@@ -125,8 +128,8 @@ Status from_c(const fp4pa_exec* in, ExecDesc* out) noexcept {
   if (in == nullptr) return Status::kOk;
   fp4pa_exec c{};
   if (const Status s = read_struct("exec", in, &c); s != Status::kOk) return s;
-  *out = {c.backend, c.stream, c.num_threads, c.validate_device_data != 0};
-  return Status::kOk;
+  *out = {c.backend, c.stream, c.num_threads, false};
+  return read_flag("exec.validate_device_data", c.validate_device_data, &out->validate_device_data);
 }
 
 Status from_c(const fp4pa_quantize_config* in, QuantizeConfig* out) noexcept {
@@ -153,20 +156,20 @@ Status from_c(const fp4pa_attention_config* in, AttentionConfig* out) noexcept {
   config.q_dtype = static_cast<DType>(c.q_dtype);
   config.o_dtype = static_cast<DType>(c.o_dtype);
   config.sm_scale = c.sm_scale;
-  config.causal = c.causal != 0;
+  FP4PA_RETURN_IF_FAILED(read_flag("causal", c.causal, &config.causal));
   config.sliding_window = c.sliding_window;
   config.softcap = c.softcap;
-  config.sinks = c.sinks != 0;
-  config.alibi = c.alibi != 0;
-  config.tree_mask = c.tree_mask != 0;
+  FP4PA_RETURN_IF_FAILED(read_flag("sinks", c.sinks, &config.sinks));
+  FP4PA_RETURN_IF_FAILED(read_flag("alibi", c.alibi, &config.alibi));
+  FP4PA_RETURN_IF_FAILED(read_flag("tree_mask", c.tree_mask, &config.tree_mask));
   config.max_batch = c.max_batch;
   config.max_q_tokens = c.max_q_tokens;
   config.max_q_len = c.max_q_len;
   config.max_kv_len = c.max_kv_len;
   config.table_kind = static_cast<TableKind>(c.table_kind);
-  config.batch_invariant = c.batch_invariant != 0;
+  FP4PA_RETURN_IF_FAILED(read_flag("batch_invariant", c.batch_invariant, &config.batch_invariant));
   config.kv_split_tokens = c.kv_split_tokens;
-  config.validate_device_data = c.validate_device_data != 0;
+  FP4PA_RETURN_IF_FAILED(read_flag("validate_device_data", c.validate_device_data, &config.validate_device_data));
   config.num_threads = c.num_threads;
   config.backend = c.backend;
   config.matrix_path = static_cast<MatrixPath>(c.matrix_path);
@@ -199,7 +202,7 @@ Status from_c(const fp4pa_attention_args* in, AttentionArgs* out) noexcept {
   args.workspace = c.workspace;
   args.workspace_bytes = c.workspace_bytes;
   args.stream = c.stream;
-  args.same_lengths = c.same_lengths != 0;
+  FP4PA_RETURN_IF_FAILED(read_flag("same_lengths", c.same_lengths, &args.same_lengths));
   *out = args;
   return Status::kOk;
 }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
 #include "api/error.hpp"
@@ -65,6 +66,14 @@ void write_back(T* out, const T& value) noexcept {
   const std::size_t size = out->struct_size;
   std::memcpy(static_cast<void*>(out), &value, std::min(size, sizeof(T)));
   out->struct_size = size;
+}
+
+/// A field of a C struct that is documented as 0 or 1.
+/// @errors kInvalidArgument
+[[nodiscard]] inline Status read_flag(const char* name, std::int32_t value, bool* out) noexcept {
+  if (value != 0 && value != 1) return fail(Status::kInvalidArgument, "%s is %d; allowed: 0, 1", name, static_cast<int>(value));
+  *out = value == 1;
+  return Status::kOk;
 }
 
 [[nodiscard]] Status from_c(const char* name, const fp4pa_cache* in, KvCacheDesc* out) noexcept;

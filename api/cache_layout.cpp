@@ -1,11 +1,12 @@
 // Sizes and strides of the layouts that the library offers to fill in: dense arrays and interleaved pages, HND and NHD.
 //
-// These are helpers, not modes: what they write into a description is all that any reader sees. Fields that are not valid
-// yet give sizes of 0 or sizes that saturate, never a wrapped number; validate() says what is wrong.
+// These are helpers, not modes: what they write into a description is all that any reader sees. Fields that no cache has give sizes of 0,
+// never a wrapped number; validate() says what is wrong.
 #include <algorithm>
 #include <cstdint>
 
 #include "api/saturating.hpp"
+#include "api/validate.hpp"
 #include "fp4pa/cache.hpp"
 
 namespace fp4pa {
@@ -44,6 +45,13 @@ struct PageStrides {
                                         PageOrder order) noexcept {
   return strides_of(order, std::max(cache.num_kv_heads, 0), scale_rows(cache, tensor),
                     kv_scale_bytes(tensor.format, tensor.scale_axis, cache.head_dim));
+}
+
+/// 0 for sizes that no cache has, and for more bytes than there are.
+[[nodiscard]] std::int64_t bytes_of_pages(const KvCacheDesc& cache, std::int64_t page_bytes) noexcept {
+  if (api::validate_cache_shape(cache) != Status::kOk) return 0;
+  const std::int64_t bytes = saturating_mul(cache.num_pages, page_bytes);
+  return bytes > api::kMostBytes ? 0 : bytes;
 }
 
 void set_data_strides(KvTensorDesc& tensor, const PageStrides& strides) noexcept {
@@ -103,18 +111,17 @@ void set_dense_strides(KvCacheDesc& cache, PageOrder order) noexcept {
 }
 
 std::int64_t dense_data_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept {
-  return saturating_mul(std::max<std::int64_t>(cache.num_pages, 0), data_strides(cache, tensor, PageOrder::kHnd).page);
+  return bytes_of_pages(cache, data_strides(cache, tensor, PageOrder::kHnd).page);
 }
 
 std::int64_t dense_scale_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept {
-  return saturating_mul(std::max<std::int64_t>(cache.num_pages, 0), scale_strides(cache, tensor, PageOrder::kHnd).page);
+  return bytes_of_pages(cache, scale_strides(cache, tensor, PageOrder::kHnd).page);
 }
 
 std::int64_t set_interleaved_pages(KvCacheDesc& cache, PageOrder order, void* base) noexcept {
+  if (api::validate_cache_shape(cache) != Status::kOk || api::validate_page_base(base) != Status::kOk) return 0;
   // With a null base only the strides are set, so that the size of a page can be asked for before there is memory.
-  const auto part = [base](std::int64_t offset) -> void* {
-    return offset == api::kSaturated ? nullptr : static_cast<unsigned char*>(base) + offset;
-  };
+  const auto part = [base](std::int64_t offset) -> void* { return static_cast<unsigned char*>(base) + offset; };
   std::int64_t offset = 0;
   for (KvTensorDesc* tensor : {&cache.k, &cache.v}) {
     const PageStrides data = data_strides(cache, *tensor, order);

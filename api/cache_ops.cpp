@@ -91,6 +91,7 @@ Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput
     if (old_table_stride < 0) {
       return fail(Status::kInvalidSize, "old_table_stride is %" PRId64 "; allowed: 0 or more", old_table_stride);
     }
+    if (const Status s = api::validate_table_stride("old_table_stride", old_table_stride, batch); s != Status::kOk) return s;
     // A cache whose sequences all still fit their window has no old pages and may have no table for them.
     if (old_table_stride > 0) {
       if (const Status s = validate_indices("old_table", old_table); s != Status::kOk) return s;
@@ -105,7 +106,12 @@ Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput
   if (api::runs_on_host(*backend)) {
     if (const Status s = api::validate_host_global_scales(cache.recent); s != Status::kOk) return s;
   }
-  if (num_tokens == 0) return Status::kOk;
+  if (num_tokens == 0) {
+    // Nothing to do is no error, but an indptr that says otherwise is: rows that it names are nowhere.
+    if (indptr == nullptr || !api::runs_on_host(*backend)) return Status::kOk;
+    if (const Status s = validate_indices("indptr", indptr); s != Status::kOk) return s;
+    return api::check_two_tier_indptr(indptr, batch, num_tokens);
+  }
   const api::TwoTierAppend request{cache,      k_rows,    v_rows,           indptr,      seq_lens, batch,
                                    num_tokens, old_table, old_table_stride, recent_table};
   if (exec.validate_device_data && !api::runs_on_host(*backend)) {

@@ -46,12 +46,12 @@ struct Side {
     return s;
   if (!on_host) return Status::kOk;
   if (side.indptr[0] != 0) {
-    return fail(Status::kInvalidIndptr, "%s[0] is %" PRId32 "; it must be 0", side.indptr_name, side.indptr[0]);
+    return fail(Status::kInvalidIndptr, "%s[0] is %" PRId32 "; allowed: 0", side.indptr_name, side.indptr[0]);
   }
   for (std::int32_t b = 0; b < batch; ++b) {
     const std::int64_t len = std::int64_t{side.indptr[b + 1]} - side.indptr[b];
     if (len < 0) {
-      return fail(Status::kInvalidIndptr, "%s[%" PRId32 "] is %" PRId32 " after %" PRId32 "; it must not decrease",
+      return fail(Status::kInvalidIndptr, "%s[%" PRId32 "] is %" PRId32 " after %" PRId32 "; allowed: values that do not decrease",
                   side.indptr_name, b + 1, side.indptr[b + 1], side.indptr[b]);
     }
     if (len > side.max_len) {
@@ -61,7 +61,7 @@ struct Side {
     }
   }
   if (side.indptr[batch] != side.tokens) {
-    return fail(Status::kInvalidIndptr, "%s ends at %" PRId32 "; it must end at %s, %" PRId32, side.indptr_name,
+    return fail(Status::kInvalidIndptr, "%s ends at %" PRId32 "; allowed: %s, which is %" PRId32, side.indptr_name,
                 side.indptr[batch], side.tokens_name, side.tokens);
   }
   return Status::kOk;
@@ -117,7 +117,12 @@ Status validate_batch(const DenseBatch& rows, const DenseLimits& limits, bool on
     return fail(Status::kPlanMismatch, "batch is %" PRId32 "; allowed: 0 to the plan's max_batch %" PRId32, rows.batch,
                 limits.max_batch);
   }
-  if (rows.batch == 0) return Status::kOk;
+  if (rows.batch == 0) {
+    for (const auto& [name, tokens] : {std::pair{"q_tokens", rows.q_tokens}, {"kv_tokens", rows.kv_tokens}}) {
+      if (tokens != 0) return fail(Status::kInvalidSize, "%s is %" PRId32 " with batch 0; allowed: 0", name, tokens);
+    }
+    return Status::kOk;
+  }
   const Side q{"q_tokens", "q_indptr", rows.q_tokens, rows.q_indptr, limits.max_q_tokens, limits.max_q_len};
   if (const Status s = validate_side(q, rows.batch, on_host); s != Status::kOk) return s;
   const Side kv{"kv_tokens", "kv_indptr", rows.kv_tokens, rows.kv_indptr, limits.max_kv_tokens, limits.max_kv_len};

@@ -74,7 +74,7 @@ struct Layout {
                 " bytes overlap; allowed: 0 (dense) or at least %" PRId64,
                 name, check.dim->name, check.dim->stride_bytes, row_bytes, check.needed_bytes);
   }
-  if (check.span_bytes < api::kSaturated / 4) return Status::kOk;
+  if (check.span_bytes <= api::kMostBytes) return Status::kOk;
   return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 ", which leaves the address space; allowed: spans that fit",
               name, dims[0].name, dims[0].stride_bytes);
 }

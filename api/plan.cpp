@@ -7,6 +7,7 @@
 #include "api/log.hpp"
 #include "api/plan_access.hpp"
 #include "api/select.hpp"
+#include "api/validate.hpp"
 #include "api/workspace.hpp"
 #include "fp4pa/attention.hpp"
 
@@ -85,7 +86,7 @@ bool decodes_aside(const AttentionPlan& plan) noexcept {
 }
 
 Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args, std::int64_t q_tokens) noexcept {
-  if (const Status s = fp4pa::validate(cache); s != Status::kOk) return s;
+  if (const Status s = validate_description(cache); s != Status::kOk) return s;
   if (const Status s = validate(plan.config(), plan.workspace_bytes(), args); s != Status::kOk) return s;
   return validate_tokens(plan.config(), args, q_tokens);
 }

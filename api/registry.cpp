@@ -46,18 +46,30 @@ struct NameList {
   }
 };
 
+/// FP4PA_FORCE_BACKEND as it was when the first call asked, in memory of its own: whoever sets a variable of the environment later, on
+/// any thread, may move all of them while they are read. Longer than any name it is cut, which makes it no other back end's.
+struct ForcedBackend {
+  char name[64] = "";
+  ForcedBackend() noexcept {
+    const char* const value = std::getenv("FP4PA_FORCE_BACKEND");
+    if (value != nullptr) std::snprintf(name, sizeof name, "%s", value);
+  }
+};
+
 }  // namespace
 
 std::span<const Backend* const> backends() noexcept { return kBackends; }
 
 Status find_backend(const char* name, const Backend** out, std::int32_t* index) noexcept {
-  const char* origin = "backend";
-  if (name == nullptr || *name == '\0') {
-    // Read at every call: a test or a long-lived process may change its mind.
-    name = std::getenv("FP4PA_FORCE_BACKEND");
-    origin = "FP4PA_FORCE_BACKEND";
-  }
-  const bool any = name == nullptr || *name == '\0';
+  static const ForcedBackend forced;
+  return find_backend_or(name, forced.name, out, index);
+}
+
+Status find_backend_or(const char* name, const char* forced, const Backend** out, std::int32_t* index) noexcept {
+  const bool given = name != nullptr;  // an empty name is none of the build's; an empty variable is one that is not set
+  const char* const origin = given ? "backend" : "FP4PA_FORCE_BACKEND";
+  if (!given) name = forced;
+  const bool any = !given && (name == nullptr || *name == '\0');
 
   for (std::size_t i = 0; i < kBackends.size(); ++i) {
     const Backend* backend = kBackends[i];

@@ -11,6 +11,10 @@ namespace fp4pa::api {
 
 inline constexpr std::int64_t kSaturated = std::numeric_limits<std::int64_t>::max();
 
+/// More bytes than any machine addresses (57 bits of address are the most there are), and few enough that sums of several do not wrap:
+/// the bound of whatever a description says that memory holds.
+inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
+
 /// a * b for non-negative factors, or kSaturated.
 [[nodiscard]] constexpr std::int64_t saturating_mul(std::int64_t a, std::int64_t b) noexcept {
   std::int64_t product = 0;

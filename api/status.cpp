@@ -9,6 +9,7 @@
 
 #include "api/error.hpp"
 #include "api/log.hpp"
+#include "api/utf8.hpp"
 
 namespace fp4pa {
 namespace {
@@ -58,6 +59,7 @@ Status fail(Status status, const char* format, ...) noexcept {
   const int written = std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
   std::snprintf(detail_text, sizeof detail_text, "%s", written < 0 ? "(the detail could not be formatted)" : text);
+  make_utf8(detail_text);  // names out of files are arbitrary bytes, and the end may be cut within a character
   log(LogLevel::kError, "%s: %s", status_name(status), detail_text);
   return status;
 }

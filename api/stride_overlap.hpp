@@ -31,8 +31,21 @@ struct StrideCheck {
   std::int64_t span_bytes = 0;         ///< if disjoint: from the first byte to the last of all rows; saturates
 };
 
+/// The rows of one array in memory.
+struct StridedRows {
+  const void* base;
+  std::span<const StridedDim> dims;
+  std::int64_t row_bytes;
+};
+
 /// @param dims       at most 4, sizes of at least 1; a dimension of size 1 may have any stride
 /// @param row_bytes  contiguous bytes of a row, at least 1
 [[nodiscard]] StrideCheck check_strides(std::span<const StridedDim> dims, std::int64_t row_bytes) noexcept;
+
+/// Whether a row of one array and a row of another share a byte. Arrays may lie within each other, as the parts of interleaved pages do.
+/// True is always true. False may be wrong where thousands of rows of one lie within the span of the other at unrelated strides: the search
+/// is cut short there. Parts of pages, and of tokens, have a stride in common and are decided in a few steps.
+/// @pre check_strides calls each of them disjoint, with a span of at most kMostBytes that does not wrap around the address space
+[[nodiscard]] bool rows_overlap(const StridedRows& a, const StridedRows& b) noexcept;
 
 }  // namespace fp4pa::api

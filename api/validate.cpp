@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "api/error.hpp"
+#include "api/plan_access.hpp"
 #include "api/saturating.hpp"
 #include "api/stride_overlap.hpp"
 #include "fp4pa/cache.hpp"
@@ -30,7 +31,8 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
 /// The encoders divide by it: it and its inverse must be normal numbers (docs/formats.md).
 [[nodiscard]] bool usable_multiplier(float scale) noexcept { return scale >= 0x1p-126f && scale <= 0x1p126f; }
 
-[[nodiscard]] Status validate_counts(const KvCacheDesc& cache) noexcept {
+/// @param fewest_pages  0 where the number of pages may be open
+[[nodiscard]] Status validate_counts(const KvCacheDesc& cache, std::int64_t fewest_pages) noexcept {
   if (const Status s = validate_head_dim(cache.head_dim); s != Status::kOk) return s;
   if (cache.num_kv_heads < 1) {
     return fail(Status::kInvalidSize, "num_kv_heads is %" PRId32 "; allowed: at least 1", cache.num_kv_heads);
@@ -39,8 +41,8 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
     return fail(Status::kInvalidSize, "page_size is %" PRId32 "; allowed: 1 to %" PRId32 " tokens", cache.page_size,
                 kMaxPageSize);
   }
-  if (cache.num_pages < 1 || cache.num_pages > kMaxPages) {
-    return fail(Status::kInvalidSize, "num_pages is %" PRId64 "; allowed: 1 to %" PRId64, cache.num_pages, kMaxPages);
+  if (cache.num_pages < fewest_pages || cache.num_pages > kMaxPages) {
+    return fail(Status::kInvalidSize, "num_pages is %" PRId64 "; allowed: %" PRId64 " to %" PRId64, cache.num_pages, fewest_pages, kMaxPages);
   }
   return Status::kOk;
 }
@@ -188,7 +190,7 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
                 name, check.dim->name, check.dim->stride_bytes, row_bytes, check.needed_bytes);
   }
   const auto address = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(base));
-  if (check.span_bytes == kSaturated ||
+  if (check.span_bytes > kMostBytes ||
       static_cast<std::uint64_t>(check.span_bytes) > std::numeric_limits<std::uintptr_t>::max() - address) {
     const StridedDim* widest = &dims[0];
     for (const StridedDim& dim : dims) {
@@ -201,22 +203,62 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
   return Status::kOk;
 }
 
+[[nodiscard]] std::array<StridedDim, 3> data_dims(const KvTensorDesc& tensor, const KvCacheDesc& cache) noexcept {
+  return {{{"page_stride_bytes", cache.num_pages, tensor.page_stride_bytes},
+           {"token_stride_bytes", cache.page_size, tensor.token_stride_bytes},
+           {"head_stride_bytes", cache.num_kv_heads, tensor.head_stride_bytes}}};
+}
+[[nodiscard]] std::array<StridedDim, 3> scale_dims(const KvTensorDesc& tensor, const KvCacheDesc& cache) noexcept {
+  const std::int64_t groups = cache.page_size / kv_token_group(tensor.format, tensor.scale_axis);
+  return {{{"scale_page_stride_bytes", cache.num_pages, tensor.scale_page_stride_bytes},
+           {"scale_token_stride_bytes", groups, tensor.scale_token_stride_bytes},
+           {"scale_head_stride_bytes", cache.num_kv_heads, tensor.scale_head_stride_bytes}}};
+}
+
 [[nodiscard]] Status validate_layout(const char* name, const KvTensorDesc& tensor, const KvCacheDesc& cache) noexcept {
-  const std::int64_t heads = cache.num_kv_heads;
-  const std::array<StridedDim, 3> data_dims = {{{"page_stride_bytes", cache.num_pages, tensor.page_stride_bytes},
-                                                {"token_stride_bytes", cache.page_size, tensor.token_stride_bytes},
-                                                {"head_stride_bytes", heads, tensor.head_stride_bytes}}};
-  const Status data = validate_strides(name, data_dims, kv_data_bytes(tensor.format, cache.head_dim), kDataAlignment,
+  const Status data = validate_strides(name, data_dims(tensor, cache), kv_data_bytes(tensor.format, cache.head_dim), kDataAlignment,
                                        tensor.data);
   if (data != Status::kOk || !has_scales(tensor.format)) return data;
-
-  const std::int64_t groups = cache.page_size / kv_token_group(tensor.format, tensor.scale_axis);
-  const std::array<StridedDim, 3> scale_dims = {
-      {{"scale_page_stride_bytes", cache.num_pages, tensor.scale_page_stride_bytes},
-       {"scale_token_stride_bytes", groups, tensor.scale_token_stride_bytes},
-       {"scale_head_stride_bytes", heads, tensor.scale_head_stride_bytes}}};
-  return validate_strides(name, scale_dims, kv_scale_bytes(tensor.format, tensor.scale_axis, cache.head_dim), 1,
+  return validate_strides(name, scale_dims(tensor, cache), kv_scale_bytes(tensor.format, tensor.scale_axis, cache.head_dim), 1,
                           tensor.scales);
+}
+
+/// One of a cache's four arrays.
+struct Array {
+  const char* name;
+  const void* base;
+  std::array<StridedDim, 3> dims;
+  std::int64_t row_bytes;
+
+  [[nodiscard]] std::int64_t page_stride_bytes() const noexcept { return dims[0].stride_bytes; }
+};
+/// Those that a cache has.
+struct Arrays {
+  std::array<Array, 4> all{};
+  std::size_t count = 0;
+
+  explicit Arrays(const KvCacheDesc& cache) noexcept {
+    add("k.data", "k.scales", cache.k, cache);
+    add("v.data", "v.scales", cache.v, cache);
+  }
+  [[nodiscard]] const Array* begin() const noexcept { return all.data(); }
+  [[nodiscard]] const Array* end() const noexcept { return all.data() + count; }
+
+ private:
+  void add(const char* data, const char* scales, const KvTensorDesc& tensor, const KvCacheDesc& cache) noexcept {
+    all[count++] = {data, tensor.data, data_dims(tensor, cache), kv_data_bytes(tensor.format, cache.head_dim)};
+    if (!has_scales(tensor.format)) return;
+    all[count++] = {scales, tensor.scales, scale_dims(tensor, cache), kv_scale_bytes(tensor.format, tensor.scale_axis, cache.head_dim)};
+  }
+};
+
+/// @param tier_a, tier_b  prefixes of the arrays' names
+[[nodiscard]] Status validate_apart(const char* tier_a, const Array& a, const char* tier_b, const Array& b) noexcept {
+  // Plans of memory that is not there yet have one address for all of it.
+  if (a.base == memory_to_come() || b.base == memory_to_come()) return Status::kOk;
+  if (!rows_overlap({a.base, a.dims, a.row_bytes}, {b.base, b.dims, b.row_bytes})) return Status::kOk;
+  return fail(Status::kInvalidStrides, "%s%s is %p, where rows share bytes with those of %s%s at %p; allowed: arrays whose rows do not overlap",
+              tier_b, b.name, b.base, tier_a, a.name, a.base);
 }
 
 [[nodiscard]] Status validate_tensor(const char* name, const KvTensorDesc& tensor, const KvCacheDesc& cache,
@@ -271,9 +313,46 @@ Status validate_pointer(const char* name, const void* pointer, std::int64_t alig
   return Status::kOk;
 }
 
+Status validate_table_stride(const char* name, std::int64_t stride, std::int64_t rows) noexcept {
+  constexpr std::int64_t kMostEntries = kMostBytes / static_cast<std::int64_t>(sizeof(std::int32_t));
+  if (rows <= 1 || stride <= kMostEntries / (rows - 1)) return Status::kOk;
+  return fail(Status::kInvalidSize,
+              "%s is %" PRId64 ", which over %" PRId64 " rows leaves the address space; allowed with batch %" PRId64 ": up to %" PRId64, name,
+              stride, rows, rows, kMostEntries / (rows - 1));
+}
+
 Status validate_exec(const ExecDesc& exec) noexcept {
   if (exec.num_threads < 0 || exec.num_threads > 4096) {
     return fail(Status::kInvalidArgument, "num_threads is %" PRId32 "; allowed: 0 (OpenMP's choice) to 4096", exec.num_threads);
+  }
+  return Status::kOk;
+}
+
+Status validate_cache_shape(const KvCacheDesc& cache) noexcept {
+  if (const Status s = validate_counts(cache, 0); s != Status::kOk) return s;
+  if (const Status s = validate_kind("k", cache.k, cache, true); s != Status::kOk) return s;
+  return validate_kind("v", cache.v, cache, false);
+}
+
+Status validate_page_base(const void* base) noexcept {
+  return base == nullptr ? Status::kOk : validate_pointer("base", base, kDataAlignment);
+}
+
+Status validate_description(const KvCacheDesc& cache) noexcept {
+  if (const Status s = validate_counts(cache, 1); s != Status::kOk) return s;
+  if (const Status s = validate_choices(cache); s != Status::kOk) return s;
+  if (const Status s = validate_tensor("k", cache.k, cache, true); s != Status::kOk) return s;
+  return validate_tensor("v", cache.v, cache, false);
+}
+
+Status validate_tiers_apart(const KvCacheDesc& old_tier, const KvCacheDesc& recent) noexcept {
+  const Arrays of_old(old_tier), of_recent(recent);
+  for (const Array& a : of_old) {
+    for (const Array& b : of_recent) {
+      // One pool of pages of a size, each of which is one tier's: page ids keep them apart.
+      if (a.page_stride_bytes() == b.page_stride_bytes()) continue;
+      FP4PA_RETURN_IF_FAILED(validate_apart("old_tier.", a, "recent.", b));
+    }
   }
   return Status::kOk;
 }
@@ -286,10 +365,12 @@ Status validate_host_global_scales(const KvCacheDesc& cache) noexcept {
 }  // namespace api
 
 Status validate(const KvCacheDesc& cache) noexcept {
-  if (const Status s = api::validate_counts(cache); s != Status::kOk) return s;
-  if (const Status s = api::validate_choices(cache); s != Status::kOk) return s;
-  if (const Status s = api::validate_tensor("k", cache.k, cache, true); s != Status::kOk) return s;
-  return api::validate_tensor("v", cache.v, cache, false);
+  if (const Status s = api::validate_description(cache); s != Status::kOk) return s;
+  const api::Arrays arrays(cache);
+  for (const api::Array* b = arrays.begin(); b != arrays.end(); ++b) {
+    for (const api::Array* a = arrays.begin(); a != b; ++a) FP4PA_RETURN_IF_FAILED(api::validate_apart("", *a, "", *b));
+  }
+  return Status::kOk;
 }
 
 }  // namespace fp4pa

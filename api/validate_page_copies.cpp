@@ -20,13 +20,13 @@ Status check_disjoint(const std::int32_t* src, const std::int32_t* dst, std::int
   std::sort(sorted.get(), end);
   if (const std::int32_t* twice = std::adjacent_find(sorted.get(), end); twice != end) {
     return fail(Status::kInvalidArgument,
-                     "copy_pages: page %d is a destination twice; destinations must be distinct", *twice);
+                     "copy_pages: page %d is a destination twice; allowed: distinct destinations", *twice);
   }
   for (std::int64_t i = 0; i < n; ++i) {
     if (std::binary_search(sorted.get(), end, src[i])) {
       return fail(
           Status::kInvalidArgument,
-          "copy_pages: page %d is the source of copy %lld and a destination; it may be only one of the two", src[i],
+          "copy_pages: page %d is the source of copy %lld and a destination; allowed: one of the two", src[i],
           static_cast<long long>(i));
     }
   }
@@ -35,7 +35,7 @@ Status check_disjoint(const std::int32_t* src, const std::int32_t* dst, std::int
 
 Status check_page(const char* name, const std::int32_t* ids, std::int64_t i, std::int64_t num_pages) {
   if (ids[i] >= 0 && ids[i] < num_pages) return Status::kOk;
-  return fail(Status::kBlockIdOutOfRange, "copy_pages: %s[%lld] = %d; the pool has pages 0 to %lld", name,
+  return fail(Status::kBlockIdOutOfRange, "copy_pages: %s[%lld] = %d; allowed: 0 to %lld", name,
                    static_cast<long long>(i), ids[i], static_cast<long long>(num_pages - 1));
 }
 

@@ -48,7 +48,7 @@ template <typename Rows>
                 "%s.%s is %" PRId64 ", so that rows of %" PRId32 " elements overlap; allowed: 0 (dense) or at least %" PRId64,
                 name, check.dim->name, check.dim->stride_bytes, cache.head_dim, check.needed_bytes);
   }
-  if (check.span_bytes > api::kSaturated / size_of(rows.dtype)) {
+  if (check.span_bytes > api::kMostBytes / size_of(rows.dtype)) {
     return fail(Status::kInvalidStrides, "%s.token_stride is %" PRId64 ", which over %" PRId64
                 " tokens leaves the address space; allowed: spans that fit",
                 name, rows.token_stride, num_tokens);

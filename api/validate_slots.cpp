@@ -20,8 +20,7 @@ Status check_slots(const char* operation, const KvCacheDesc& cache, const SlotLi
     if (view[i] < limit) continue;
     return fail(
         Status::kSlotOutOfRange,
-        "%s: token %lld has slot %lld; the pool has slots 0 to %lld (%lld pages of %d tokens), and negative "
-        "ones are skipped",
+        "%s: token %lld has slot %lld; allowed: 0 to %lld (%lld pages of %d tokens), and negative ones, which are skipped",
         operation, static_cast<long long>(i), static_cast<long long>(view[i]), static_cast<long long>(limit - 1),
         static_cast<long long>(cache.num_pages), cache.page_size);
   }
@@ -40,7 +39,7 @@ Status check_groups(const KvCacheDesc& cache, const SlotList& slots, std::int32_
       return fail(
           Status::kIncompleteGroup,
           "append: token %lld (slot %lld) is row %d of its page, inside a group of %d tokens that does not "
-          "begin in this run; V is scaled along tokens, so runs begin at a multiple of %d",
+          "begin in this run; allowed where V is scaled along tokens: runs that begin at a multiple of %d",
           static_cast<long long>(i), static_cast<long long>(view[i]), place.row, group, group);
     }
     if (starts_group && !continues && previous >= 0) {
@@ -52,7 +51,7 @@ Status check_groups(const KvCacheDesc& cache, const SlotList& slots, std::int32_
         return fail(
             Status::kIncompleteGroup,
             "append: the group that ends at token %lld (slot %lld) has %d of its %d tokens, but token %lld "
-            "(slot %lld) is in the same page; only the last group of a page may be shorter",
+            "(slot %lld) is in the same page; allowed: a shorter group as the last one that the call writes in its page",
             static_cast<long long>(previous_token), static_cast<long long>(previous), end.row % group + 1, group,
             static_cast<long long>(i), static_cast<long long>(view[i]));
       }

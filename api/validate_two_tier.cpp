@@ -3,6 +3,7 @@
 
 #include "api/error.hpp"
 #include "api/saturating.hpp"
+#include "api/validate.hpp"
 #include "fp4pa/cache.hpp"
 
 namespace fp4pa {
@@ -73,7 +74,8 @@ Status validate(const TwoTierDesc& cache) noexcept {
   if (const Status s = validate_recent_format("k", cache.recent.k.format); s != Status::kOk) return s;
   if (const Status s = validate_recent_format("v", cache.recent.v.format); s != Status::kOk) return s;
   if (const Status s = validate_agreement(cache.old_tier, cache.recent); s != Status::kOk) return s;
-  return validate_window(cache);
+  if (const Status s = validate_window(cache); s != Status::kOk) return s;
+  return api::validate_tiers_apart(cache.old_tier, cache.recent);
 }
 
 }  // namespace fp4pa

@@ -21,27 +21,37 @@ Status check_pages(const char* table_name, const core::PageTable& table, std::in
     const std::int32_t id = table.page(seq, page);
     if (id >= 0 && id < tier.num_pages) continue;
     return fail(Status::kBlockIdOutOfRange,
-                     "append_two_tier: %s of sequence %d has page id %d at entry %d; the pool has pages 0 to %lld",
+                     "append_two_tier: %s of sequence %d has page id %d at entry %d; allowed: 0 to %lld",
                      table_name, seq, id, table.ring_pages != 0 ? page % table.ring_pages : page,
                      static_cast<long long>(tier.num_pages - 1));
   }
   return Status::kOk;
 }
 
+Status check_first(const std::int32_t* indptr) {
+  if (indptr[0] == 0) return Status::kOk;
+  return fail(Status::kInvalidIndptr, "append_two_tier: indptr[0] = %d; allowed: 0", indptr[0]);
+}
+
+Status check_tokens(const std::int32_t* indptr, std::int32_t seq, std::int64_t num_tokens) {
+  const std::int32_t begin = indptr[seq];
+  const std::int32_t end = indptr[seq + 1];
+  if (end < begin) {
+    return fail(Status::kInvalidIndptr, "append_two_tier: indptr[%d] = %d is less than indptr[%d] = %d; allowed: at least that", seq + 1,
+                end, seq, begin);
+  }
+  if (end <= num_tokens) return Status::kOk;
+  return fail(Status::kInvalidIndptr, "append_two_tier: indptr[%d] = %d; the input has %lld tokens; allowed: up to that", seq + 1, end,
+              static_cast<long long>(num_tokens));
+}
+
 Status check_sequence(const TwoTierAppend& r, const TwoTierTables& tables, std::int32_t seq) {
+  if (const Status s = check_tokens(r.indptr, seq, r.num_tokens); s != Status::kOk) return s;
   const std::int32_t begin = r.indptr[seq];
   const std::int32_t end = r.indptr[seq + 1];
-  if (end < begin) {
-    return fail(Status::kInvalidIndptr, "append_two_tier: indptr[%d] = %d is less than indptr[%d] = %d", seq + 1,
-                     end, seq, begin);
-  }
-  if (end > r.num_tokens) {
-    return fail(Status::kInvalidIndptr, "append_two_tier: indptr[%d] = %d; the input has %lld tokens", seq + 1,
-                     end, static_cast<long long>(r.num_tokens));
-  }
   const std::int32_t length = r.seq_lens[seq];
   if (length < 0) {
-    return fail(Status::kInvalidSize, "append_two_tier: seq_lens[%d] = %d; lengths are 0 or more", seq, length);
+    return fail(Status::kInvalidSize, "append_two_tier: seq_lens[%d] = %d; allowed: 0 or more", seq, length);
   }
   if (end - begin > std::numeric_limits<std::int32_t>::max() - length) {
     return fail(Status::kLengthExceedsTable,
@@ -82,10 +92,14 @@ core::TwoTierStep step_of(const TwoTierAppend& r, std::int32_t seq) noexcept {
                              r.cache.group_tokens, core::ring_tokens(r.cache.ring_pages, r.cache.recent.page_size));
 }
 
+Status check_two_tier_indptr(const std::int32_t* indptr, std::int32_t batch, std::int64_t num_tokens) noexcept {
+  Status s = check_first(indptr);
+  for (std::int32_t seq = 0; s == Status::kOk && seq < batch; ++seq) s = check_tokens(indptr, seq, num_tokens);
+  return s;
+}
+
 Status check_two_tier(const TwoTierAppend& r) noexcept {
-  if (r.indptr[0] != 0) {
-    return fail(Status::kInvalidIndptr, "append_two_tier: indptr[0] = %d; it must be 0", r.indptr[0]);
-  }
+  if (const Status s = check_first(r.indptr); s != Status::kOk) return s;
   const TwoTierTables tables = tables_of(r);
   for (std::int32_t seq = 0; seq < r.batch; ++seq) {
     if (const Status s = check_sequence(r, tables, seq); s != Status::kOk) return s;

@@ -17,6 +17,10 @@ struct TwoTierTables {
 /// What the call does to a sequence.
 [[nodiscard]] core::TwoTierStep step_of(const TwoTierAppend& r, std::int32_t seq) noexcept;
 
+/// An indptr in host memory: from 0, not decreasing, to at most num_tokens.
+/// @errors kInvalidIndptr
+[[nodiscard]] Status check_two_tier_indptr(const std::int32_t* indptr, std::int32_t batch, std::int64_t num_tokens) noexcept;
+
 /// Counts ascend and stay inside the input, lengths have their pages, and those pages are in the pools. Tables in host memory.
 /// @errors kInvalidIndptr, kInvalidSize, kLengthExceedsTable, kBlockIdOutOfRange
 [[nodiscard]] Status check_two_tier(const TwoTierAppend& r) noexcept;

@@ -38,15 +38,15 @@ namespace fp4pa::FP4PA_GPU {
                      other, static_cast<long long>(pages - 1));
   };
   const auto not_ascending = [&](const char* indptr) {
-    if (at == 0) return api::fail(Status::kInvalidIndptr, "%s[0] is %lld; it must be 0", indptr, value);
-    return api::fail(Status::kInvalidIndptr, "%s[%d] is %lld after %lld; it must not decrease", indptr, at, value, other);
+    if (at == 0) return api::fail(Status::kInvalidIndptr, "%s[0] is %lld; allowed: 0", indptr, value);
+    return api::fail(Status::kInvalidIndptr, "%s[%d] is %lld after %lld; allowed: values that do not decrease", indptr, at, value, other);
   };
   switch (found.what) {
     case Wrong::kNothing: return Status::kOk;
     case Wrong::kQoIndptr: return not_ascending("qo_indptr");
     case Wrong::kKvIndptr: return not_ascending("kv_indptr");
     case Wrong::kQueryTokens:
-      return api::fail(Status::kPlanMismatch, "sequence %d has %lld query tokens; the plan's max_q_len is %d", at, value, c.max_q_len);
+      return api::fail(Status::kPlanMismatch, "sequence %d has %lld query tokens; allowed: up to the plan's max_q_len %d", at, value, c.max_q_len);
     case Wrong::kKeys:
       return api::fail(Status::kPlanMismatch, "seq_lens[%d] is %lld; allowed: 0 to the plan's max_kv_len %d", at, value, c.max_kv_len);
     case Wrong::kTable:
@@ -57,10 +57,11 @@ namespace fp4pa::FP4PA_GPU {
     case Wrong::kRecentPage: return page_outside("recent_table", c.recent.num_pages);
     case Wrong::kTotal:
       if (other < c.max_q_tokens) {
-        return api::fail(Status::kInvalidStrides, "rows of q or o overlap by their strides beyond %lld query tokens; qo_indptr ends at %lld",
+        return api::fail(Status::kInvalidStrides, "rows of q or o overlap by their strides beyond %lld query tokens; qo_indptr ends at %lld; allowed: up to that "
+                         "many, or all heads of a token within its token stride",
                          other, value);
       }
-      return api::fail(Status::kPlanMismatch, "qo_indptr ends at %lld query tokens; the plan's max_q_tokens is %d", value, c.max_q_tokens);
+      return api::fail(Status::kPlanMismatch, "qo_indptr ends at %lld query tokens; allowed: up to the plan's max_q_tokens %d", value, c.max_q_tokens);
   }
   return api::fail(Status::kInternal, "validation found %d", static_cast<int>(found.what));
 }

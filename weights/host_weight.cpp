@@ -1,29 +1,24 @@
 #include "weights/host_weight.hpp"
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include <map>
 #include <span>
 #include <utility>
+
+#include "weights/json_reader.hpp"
 
 namespace fp4pa::weights {
 namespace {
 
-using nlohmann::json;
 using safetensors::Error;
 using safetensors::File;
+using safetensors::JsonScalar;
 using safetensors::TensorView;
+using safetensors::text_of;
 
 std::string key_of(const std::string& name) { return "fp4pa.weight." + name; }
-
-const TensorView* find(const File& file, const std::string& name) {
-  for (const TensorView& tensor : file.tensors()) {
-    if (tensor.name == name) return &tensor;
-  }
-  return nullptr;
-}
-
-std::string text_of(const std::vector<std::int64_t>& shape) { return json(shape).dump(); }
 
 [[noreturn]] void refuse(const File& file, const TensorView& tensor, const std::string& allowed) {
   throw Error(file.path().string() + ": tensor " + safetensors::shown(tensor.name) + " is " + tensor.dtype + " " + text_of(tensor.shape) +
@@ -46,43 +41,78 @@ std::vector<float> multipliers_of(const File& file, const TensorView& tensor, st
   std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
   for (const float v : values) {
     if (!std::isfinite(v) || v < 0x1p-126f || v > 0x1p126f) {
-      throw Error(file.path().string() + ": tensor " + safetensors::shown(tensor.name) + " has " + std::to_string(v) + "; allowed: 2^-126 to 2^126");
+      char value[32];
+      std::snprintf(value, sizeof value, "%g", static_cast<double>(v));
+      throw Error(file.path().string() + ": tensor " + safetensors::shown(tensor.name) + " has " + value + "; allowed: 2^-126 to 2^126");
     }
   }
   return values;
 }
 
-std::int64_t integer(const File& file, const json& description, const char* field) {
-  const auto found = description.find(field);
-  if (found == description.end() || !found->is_number_integer() || found->get<std::int64_t>() < 1) {
-    throw Error(file.path().string() + ": metadata of the weight has no positive integer '" + field + "'");
+/// The metadata that the library writes: an object of words and numbers. Of anything else in it nothing is kept.
+class Description final : public safetensors::JsonListener {
+ public:
+  /// @param text  the metadata called `key`
+  Description(const File& file, const std::string& key, const std::string& text) : file_(file) {
+    try {
+      safetensors::read_json(text, *this);
+    } catch (const safetensors::JsonError&) {
+      is_object_ = false;
+    }
+    if (!is_object_) throw Error(file.path().string() + ": metadata '" + key + "' is no JSON object");
   }
-  return found->get<std::int64_t>();
-}
 
-template <class Enum>
-Enum choice(const File& file, const json& description, const char* field, std::span<const Enum> all) {
-  const auto found = description.find(field);
-  const std::string word = found != description.end() && found->is_string() ? found->get<std::string>() : "";
-  std::string allowed;
-  for (const Enum v : all) {
-    if (word == name_of(v)) return v;
-    allowed += (allowed.empty() ? "" : ", ") + std::string(name_of(v));
+  void open(char bracket) override {
+    if (level_++ == 0) is_object_ = bracket == '{';
   }
-  throw Error(file.path().string() + ": metadata of the weight has " + field + " '" + word + "'; allowed: " + allowed);
-}
+  void close(char) override { --level_; }
+  void key(std::string_view name) override {
+    if (level_ == 1) key_ = name;
+  }
+  void scalar(const JsonScalar& value) override {
+    if (level_ != 1) return;
+    if (const auto word = words_.find(key_); word != words_.end() && value.kind == JsonScalar::Kind::kString) word->second = value.text;
+    if (const auto number = numbers_.find(key_); number != numbers_.end() && value.kind == JsonScalar::Kind::kUnsigned) {
+      number->second = static_cast<std::int64_t>(value.number);
+    }
+  }
+
+  [[nodiscard]] std::int64_t integer(const char* field) const {
+    const std::int64_t number = numbers_.at(field);
+    if (number < 1) throw Error(file_.path().string() + ": metadata of the weight has no positive integer '" + field + "'");
+    return number;
+  }
+
+  template <class Enum>
+  [[nodiscard]] Enum choice(const char* field, std::span<const Enum> all) const {
+    const std::string& word = words_.at(field);
+    std::string allowed;
+    for (const Enum v : all) {
+      if (word == name_of(v)) return v;
+      allowed += (allowed.empty() ? "" : ", ") + std::string(name_of(v));
+    }
+    throw Error(file_.path().string() + ": metadata of the weight has " + field + ' ' + safetensors::shown(word) + "; allowed: " + allowed);
+  }
+
+ private:
+  const File& file_;
+  int level_ = 0;
+  bool is_object_ = false;
+  std::string key_;
+  std::map<std::string, std::string> words_{{"format", ""}, {"scale_layout", ""}};
+  std::map<std::string, std::int64_t> numbers_{{"rows", 0}, {"cols", 0}, {"batch", 0}};
+};
 
 FileWeight find_own(const File& file, const std::string& name, const std::string& text) {
-  const json d = json::parse(text, nullptr, false);
-  if (!d.is_object()) throw Error(file.path().string() + ": metadata '" + key_of(name) + "' is no JSON object");
+  const Description d(file, key_of(name), text);
   FileWeight w;
   constexpr BlockFormat kFormats[] = {BlockFormat::kMxfp4, BlockFormat::kNvfp4};
   constexpr ScaleLayout kLayouts[] = {ScaleLayout::kLinear, ScaleLayout::kBlocked};
-  w.shape.format = choice<BlockFormat>(file, d, "format", kFormats);
-  w.shape.scale_layout = choice<ScaleLayout>(file, d, "scale_layout", kLayouts);
-  w.shape.rows = integer(file, d, "rows");
-  w.shape.cols = integer(file, d, "cols");
-  w.shape.batch = integer(file, d, "batch");
+  w.shape.format = d.choice<BlockFormat>("format", kFormats);
+  w.shape.scale_layout = d.choice<ScaleLayout>("scale_layout", kLayouts);
+  w.shape.rows = d.integer("rows");
+  w.shape.cols = d.integer("cols");
+  w.shape.batch = d.integer("batch");
   const Fp4Weight& s = w.shape;
   const auto codes = static_cast<std::int64_t>(fp4_weight_code_bytes(s.format, s.rows, s.cols, s.batch));
   const auto scales = static_cast<std::int64_t>(fp4_weight_scale_bytes(s.format, s.scale_layout, s.rows, s.cols, s.batch));
@@ -130,7 +160,9 @@ Fp4Weight HostWeight::view() const noexcept {
 }
 
 void save_weight(const std::filesystem::path& path, const std::string& name, const Fp4Weight& w) {
-  const json description{{"format", name_of(w.format)}, {"scale_layout", name_of(w.scale_layout)}, {"rows", w.rows}, {"cols", w.cols}, {"batch", w.batch}};
+  const std::string description = "{\"batch\":" + std::to_string(w.batch) + ",\"cols\":" + std::to_string(w.cols) + ",\"format\":\"" +
+                                  name_of(w.format) + "\",\"rows\":" + std::to_string(w.rows) + ",\"scale_layout\":\"" +
+                                  name_of(w.scale_layout) + "\"}";
   const std::span codes(static_cast<const std::byte*>(w.codes), fp4_weight_code_bytes(w.format, w.rows, w.cols, w.batch));
   const std::span scales(static_cast<const std::byte*>(w.scales), fp4_weight_scale_bytes(w.format, w.scale_layout, w.rows, w.cols, w.batch));
   const auto of_each = [&](std::span<const std::byte> bytes) { return static_cast<std::int64_t>(bytes.size()) / w.batch; };
@@ -141,19 +173,17 @@ void save_weight(const std::filesystem::path& path, const std::string& name, con
     const std::span globals(w.global_scale_ptr != nullptr ? w.global_scale_ptr : one_for_all.data(), one_for_all.size());
     tensors.push_back({name + ".global_scales", "F32", {w.batch}, std::as_bytes(globals)});
   }
-  safetensors::write(path, tensors, {{key_of(name), description.dump()}});
+  safetensors::write(path, tensors, {{key_of(name), description}});
 }
 
 namespace {
 
 FileWeight find_any(const File& file, const std::string& name) {
   if (const auto own = file.metadata().find(key_of(name)); own != file.metadata().end()) return find_own(file, name, own->second);
-  if (const TensorView* blocks = find(file, name + "_blocks")) return find_gpt_oss(file, *blocks, file.at(name + "_scales"));
-  if (const TensorView* weight = find(file, name + ".weight")) return find_modelopt(file, name, *weight);
-  std::string existing;
-  for (const TensorView& tensor : file.tensors()) existing += (existing.empty() ? "" : ", ") + safetensors::shown(tensor.name);
+  if (const TensorView* blocks = file.find(name + "_blocks")) return find_gpt_oss(file, *blocks, file.at(name + "_scales"));
+  if (const TensorView* weight = file.find(name + ".weight")) return find_modelopt(file, name, *weight);
   throw Error(file.path().string() + ": no FP4 weight " + safetensors::shown(name) + " (metadata " + key_of(name) + ", tensor " + name +
-              "_blocks or " + name + ".weight); it holds " + (existing.empty() ? "none" : existing));
+              "_blocks or " + name + ".weight); it holds " + file.names());
 }
 
 }  // namespace

@@ -4,8 +4,9 @@
 // format's limit, the JSON against its grammar (duplicate names are refused, as the format says), every size against its
 // shape without overflow, and the byte ranges must tile the buffer exactly, with no overlap and no hole. A dtype outside
 // of the known set says nothing about sizes: such a tensor's range is checked, and the tensor refused only where it is
-// asked for. Every error names the value that offended. Source: the safetensors format description
-// (huggingface/safetensors, README "Format").
+// asked for. Nothing is kept of a header but what describes a tensor, so that the memory it takes stays in proportion to its
+// bytes; where there is none, that is std::bad_alloc. Every error names the value that offended. Source: the safetensors
+// format description (huggingface/safetensors, README "Format").
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,10 @@ namespace fp4pa::safetensors {
 
 /// The format's own limit on the header.
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+/// Extents of a tensor. The format has no limit; frameworks stop at 64 or below.
+inline constexpr std::size_t kMaxRank = 64;
+/// Bytes of a name or a value that go into a message.
+inline constexpr std::size_t kMaxShown = 80;
 
 /// What is wrong with the file, in one sentence.
 class Error : public std::runtime_error {
@@ -33,6 +38,8 @@ class Error : public std::runtime_error {
 
 /// A name as it goes into a message: quoted, cut, and with control bytes shown, so that a hostile name cannot forge lines.
 [[nodiscard]] std::string shown(std::string_view text);
+/// "[2,3]".
+[[nodiscard]] std::string text_of(std::span<const std::int64_t> numbers);
 
 /// Bytes of one element of a dtype by its name in the format ("F32", "BF16", ...); 0 when it is not in the known set.
 [[nodiscard]] std::size_t element_bytes(std::string_view dtype) noexcept;
@@ -66,6 +73,10 @@ class File {
   [[nodiscard]] const std::vector<TensorView>& tensors() const noexcept { return contents_.tensors; }
   /// The tensor called `name`. Throws Error naming those that exist, or the dtype if it is not in the known set.
   [[nodiscard]] const TensorView& at(const std::string& name) const;
+  /// The same, or null, whatever its dtype.
+  [[nodiscard]] const TensorView* find(std::string_view name) const noexcept;
+  /// For messages: the names of the first tensors, or "none".
+  [[nodiscard]] std::string names() const;
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
  private:

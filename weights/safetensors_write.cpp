@@ -2,10 +2,12 @@
 // format's own writers do.
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -18,13 +20,66 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) { throw Error(path.string() + ": cannot write: " + why); }
 
+/// Bytes of the character at the front of a text that is not empty; 0 where it is not UTF-8.
+std::size_t character_bytes(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  // The second byte's range keeps out what a shorter form could hold, halves of surrogate pairs, and what is above U+10FFFF.
+  const std::size_t size = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  const unsigned low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  if (size == 0 || byte(1) < low || byte(1) > high) return 0;
+  for (std::size_t i = 2; i < size; ++i) {
+    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
+  }
+  return size;
+}
+
+/// `text` as a JSON string. Throws Error where it is not UTF-8.
+/// @param path  for messages
+std::string quoted(const fs::path& path, std::string_view text) {
+  std::string out = "\"";
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t bytes = character_bytes(text.substr(i));
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (bytes == 0) refuse(path, shown(text) + " is not UTF-8 at byte " + std::to_string(i));
+    if (c == '"' || c == '\\') {
+      (out += '\\') += text[i];
+    } else if (c < 0x20) {
+      constexpr char kDigits[] = "0123456789abcdef";
+      ((out += "\\u00") += kDigits[c >> 4]) += kDigits[c & 15];
+    } else {
+      out += text.substr(i, bytes);
+    }
+    i += bytes;
+  }
+  return out += '"';
+}
+
+/// "{" and its members, with commas between them.
+class JsonObject {
+ public:
+  /// @param value  JSON
+  void add(const std::string& quoted_name, const std::string& value) { text_ += (text_.size() == 1 ? "" : ",") + quoted_name + ':' + value; }
+  [[nodiscard]] std::string text() const { return text_ + '}'; }
+
+ private:
+  std::string text_ = "{";
+};
+
+/// The header lists tensors in the order of their bytes.
 /// @param path  for messages
 std::string header_of(const fs::path& path, const std::vector<TensorToWrite>& tensors,
                       const std::map<std::string, std::string>& metadata) {
-  // Ordered, so that the header lists tensors in the order of their bytes.
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::uint64_t offset = 0;
+  JsonObject header;
+  if (!metadata.empty()) {
+    JsonObject entries;
+    for (const auto& [key, value] : metadata) entries.add(quoted(path, key), quoted(path, value));
+    header.add("\"__metadata__\"", entries.text());
+  }
+  std::set<std::string_view> names{"__metadata__"};
+  std::int64_t offset = 0;
   for (const TensorToWrite& tensor : tensors) {
     std::uint64_t expected = element_bytes(tensor.dtype);
     for (std::int64_t extent : tensor.shape) expected *= static_cast<std::uint64_t>(extent);
@@ -32,19 +87,17 @@ std::string header_of(const fs::path& path, const std::vector<TensorToWrite>& te
       throw Error("cannot write tensor '" + tensor.name + "': " + std::to_string(tensor.data.size()) +
                   " bytes do not fit its shape and dtype " + tensor.dtype);
     }
-    if (tensor.name == "__metadata__" || header.contains(tensor.name)) {
-      throw Error("cannot write tensor '" + tensor.name + "': the name is taken");
-    }
-    header[tensor.name] = {
-        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + tensor.data.size()}}};
-    offset += tensor.data.size();
+    if (tensor.shape.size() > kMaxRank) throw Error("cannot write tensor '" + tensor.name + "': its shape has more than " + std::to_string(kMaxRank) + " extents");
+    if (!names.insert(tensor.name).second) throw Error("cannot write tensor '" + tensor.name + "': the name is taken");
+    const std::int64_t end = offset + static_cast<std::int64_t>(tensor.data.size());
+    JsonObject entry;
+    entry.add("\"dtype\"", quoted(path, tensor.dtype));
+    entry.add("\"shape\"", text_of(tensor.shape));
+    entry.add("\"data_offsets\"", text_of(std::array{offset, end}));
+    header.add(quoted(path, tensor.name), entry.text());
+    offset = end;
   }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const nlohmann::json::exception& e) {  // a name or a text of the metadata is not UTF-8
-    refuse(path, e.what());
-  }
+  std::string text = header.text();
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }

@@ -3,9 +3,9 @@
 
 #include <omp.h>
 
-
 #include "api/attention_params.hpp"
 #include "api/error.hpp"
+#include "backends/cpu/cache_threads.hpp"
 #include "backends/cpu/tile_backend.hpp"
 #include "core/attention/body.hpp"
 #include "core/attention/merge_items.hpp"
@@ -44,21 +44,19 @@ Status run(const TileOps& ops, const api::RunRequest& request) noexcept {
   if (list.total_cost() == 0) return Status::kOk;
 
   const std::int32_t workers = request.choice.num_workers;
-#pragma omp parallel num_threads(workers)
-  {
+  on_threads(workers, [&](const Team& team) {
     // OpenMP may grant fewer threads than asked for; the partition is the plan's, so they share its workers.
     TileScratch scratch;
-#pragma omp for schedule(static, 1)
-    for (std::int32_t worker = 0; worker < workers; ++worker) {
+    for (std::int32_t worker = team.thread; worker < workers; worker += team.size) {
       if (p.num_segments == 1) {
         attend_items<1>(ops, p, list, worker, scratch);
       } else {
         attend_items<2>(ops, p, list, worker, scratch);
       }
     }
-#pragma omp for schedule(static, 1)
-    for (std::int32_t worker = 0; worker < workers; ++worker) core::merge_items(p, list, worker);
-  }
+    team.barrier();
+    for (std::int32_t worker = team.thread; worker < workers; worker += team.size) core::merge_items(p, list, worker);
+  });
   return Status::kOk;
 }
 

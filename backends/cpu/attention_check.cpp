@@ -30,11 +30,11 @@ Status check_sequence(const AttentionConfig& c, const AttentionArgs& a, std::int
   const std::int64_t q_len = std::int64_t{a.qo_indptr[b + 1]} - a.qo_indptr[b];
   const std::int32_t kv_len = a.seq_lens[b];
   if (q_len < 0) {
-    return fail(Status::kInvalidIndptr, "qo_indptr[%d] is %d after %d; it must not decrease", b + 1, a.qo_indptr[b + 1],
+    return fail(Status::kInvalidIndptr, "qo_indptr[%d] is %d after %d; allowed: values that do not decrease", b + 1, a.qo_indptr[b + 1],
                 a.qo_indptr[b]);
   }
   if (q_len > c.max_q_len) {
-    return fail(Status::kPlanMismatch, "sequence %d has %" PRId64 " query tokens; the plan's max_q_len is %d", b, q_len,
+    return fail(Status::kPlanMismatch, "sequence %d has %" PRId64 " query tokens; allowed: up to the plan's max_q_len %d", b, q_len,
                 c.max_q_len);
   }
   if (kv_len < 0 || kv_len > c.max_kv_len) {
@@ -47,7 +47,7 @@ Status check_sequence(const AttentionConfig& c, const AttentionArgs& a, std::int
   const std::int64_t pages = (std::int64_t{old_tokens} + c.cache.page_size - 1) / c.cache.page_size;
   const bool csr = c.table_kind == TableKind::kCsr;
   if (csr && (a.kv_indptr[b] < 0 || a.kv_indptr[b + 1] < a.kv_indptr[b])) {
-    return fail(Status::kInvalidIndptr, "kv_indptr[%d..%d] is %d, %d; it must not decrease", b, b + 1,
+    return fail(Status::kInvalidIndptr, "kv_indptr[%d..%d] is %d, %d; allowed: values from 0 on that do not decrease", b, b + 1,
                 a.kv_indptr[b], a.kv_indptr[b + 1]);
   }
   const std::int64_t capacity = csr ? std::int64_t{a.kv_indptr[b + 1]} - a.kv_indptr[b] : a.table_stride;
@@ -79,20 +79,20 @@ Status check_lengths_and_tables(const api::RunRequest& request) noexcept {
   const AttentionConfig& c = request.config;
   const AttentionArgs& a = request.args;
   if (a.qo_indptr[0] != 0) {
-    return fail(Status::kInvalidIndptr, "qo_indptr[0] is %d; it must be 0", a.qo_indptr[0]);
+    return fail(Status::kInvalidIndptr, "qo_indptr[0] is %d; allowed: 0", a.qo_indptr[0]);
   }
   if (const Status s = api::validate_host_global_scales(c.cache); s != Status::kOk) return s;
   if (c.two_tier) {
     if (const Status s = api::validate_host_global_scales(c.recent); s != Status::kOk) return s;
   }
   if (c.table_kind == TableKind::kCsr && a.kv_indptr[0] != 0) {
-    return fail(Status::kInvalidIndptr, "kv_indptr[0] is %d; it must be 0", a.kv_indptr[0]);
+    return fail(Status::kInvalidIndptr, "kv_indptr[0] is %d; allowed: 0", a.kv_indptr[0]);
   }
   for (std::int32_t b = 0; b < a.batch; ++b) {
     if (const Status status = check_sequence(c, a, b); status != Status::kOk) return status;
   }
   if (a.qo_indptr[a.batch] > c.max_q_tokens) {
-    return fail(Status::kPlanMismatch, "qo_indptr ends at %d query tokens; the plan's max_q_tokens is %d",
+    return fail(Status::kPlanMismatch, "qo_indptr ends at %d query tokens; allowed: up to the plan's max_q_tokens %d",
                 a.qo_indptr[a.batch], c.max_q_tokens);
   }
   return api::validate_tokens(c, a, a.qo_indptr[a.batch]);

@@ -56,16 +56,15 @@ Status append_with(const RowKernels& rows, const KvCacheDesc& cache, const KvInp
   const core::SlotView view = view_of(slots);
   // A thread that does 64 rows of 128 elements earns its waking.
   const int threads = num_threads(exec, slots.size * cache.num_kv_heads, 64);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t token = 0; token < slots.size; ++token) {
+  for_each(threads, slots.size, [&](std::int64_t token) {
     const std::int64_t slot = view[token];
-    if (slot < 0) continue;
+    if (slot < 0) return;
     const core::SlotPlace place = core::place_of(slot, cache.page_size);
     for (std::int32_t head = 0; head < cache.num_kv_heads; ++head) {
       append_token(k_tensor, k, slots, token, place, cache.page_size, head);
       append_token(v_tensor, v, slots, token, place, cache.page_size, head);
     }
-  }
+  });
   return Status::kOk;
 }
 

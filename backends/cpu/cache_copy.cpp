@@ -80,10 +80,9 @@ Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::
   }
 
   const int threads = num_threads(exec, num_copies);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t i = 0; i < num_copies; ++i) {
+  for_each(threads, num_copies, [&](std::int64_t i) {
     for (int part = 0; part < num_parts; ++part) copy_rows(parts[part], src[i], dst[i]);
-  }
+  });
   return Status::kOk;
 }
 

@@ -25,15 +25,14 @@ Status gather_with(const RowKernels& rows, const KvCacheDesc& cache, const api::
   const CacheTensor v_tensor = v_of(cache, rows);
   const core::SlotView view = view_of(slots);
   const int threads = num_threads(exec, slots.size * cache.num_kv_heads, 64);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t token = 0; token < slots.size; ++token) {
-    if (view[token] < 0) continue;
+  for_each(threads, slots.size, [&](std::int64_t token) {
+    if (view[token] < 0) return;
     const core::SlotPlace place = core::place_of(view[token], cache.page_size);
     for (std::int32_t head = 0; head < cache.num_kv_heads; ++head) {
       gather_row(k_tensor, place, token, head, k);
       gather_row(v_tensor, place, token, head, v);
     }
-  }
+  });
   return Status::kOk;
 }
 

@@ -74,33 +74,30 @@ Status append_with(const RowKernels& rows, const api::TwoTierAppend& r, const Ex
   const std::int32_t heads = r.cache.old_tier.num_kv_heads;
   const int threads = num_threads(exec, r.num_tokens * heads, 64);
 
-#pragma omp parallel num_threads(threads)
-  {
+  on_threads(threads, [&](const Team& team) {
     for (std::int32_t b = 0; b < r.batch; ++b) {
       const Sequence seq{b, r.indptr[b], api::step_of(r, b)};
       const std::int64_t begin = cut.piece_of(seq.step.quantised_before);
       const std::int64_t items = (cut.piece_of(seq.step.quantised_after) - begin) * heads;
-#pragma omp for schedule(static) nowait
-      for (std::int64_t item = 0; item < items; ++item) {
+      team.share(items, [&](std::int64_t item) {
         const std::int64_t piece = begin + item / heads;
         const auto head = static_cast<std::int32_t>(item % heads);
         quantise_piece(k, r, tables, seq, cut.first_token(piece), cut.tokens(piece), head);
         quantise_piece(v, r, tables, seq, cut.first_token(piece), cut.tokens(piece), head);
-      }
+      });
     }
-#pragma omp barrier
+    team.barrier();
     for (std::int32_t b = 0; b < r.batch; ++b) {
       const Sequence seq{b, r.indptr[b], api::step_of(r, b)};
       const std::int64_t items = static_cast<std::int64_t>(seq.step.length_after - seq.step.first_kept) * heads;
-#pragma omp for schedule(static) nowait
-      for (std::int64_t item = 0; item < items; ++item) {
+      team.share(items, [&](std::int64_t item) {
         const auto t = static_cast<std::int32_t>(seq.step.first_kept + item / heads);
         const auto head = static_cast<std::int32_t>(item % heads);
         keep_recent(k, tables, seq, r.cache.recent.page_size, t, head);
         keep_recent(v, tables, seq, r.cache.recent.page_size, t, head);
-      }
+      });
     }
-  }
+  });
   return Status::kOk;
 }
 

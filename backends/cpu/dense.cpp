@@ -10,8 +10,7 @@ namespace {
 Status fill_tables(const core::DenseLengths& lengths, const core::DenseTables& tables, const ExecDesc& exec) noexcept {
   const std::int64_t entries = tables.entries(lengths);
   const int threads = num_threads(exec, entries, 4096);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t i = 0; i < entries; ++i) core::fill_tables(lengths, tables, i);
+  for_each(threads, entries, [&](std::int64_t i) { core::fill_tables(lengths, tables, i); });
   return Status::kOk;
 }
 
@@ -19,15 +18,14 @@ Status fill_tables(const core::DenseLengths& lengths, const core::DenseTables& t
 Status expand_with(const RowKernels& kernels, const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads,
                    std::int32_t head_dim, std::uint16_t* out, const ExecDesc& exec) noexcept {
   const int threads = num_threads(exec, tokens * heads, 64);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t row = 0; row < tokens * heads; ++row) {
+  for_each(threads, tokens * heads, [&](std::int64_t row) {
     const std::int64_t token = row / heads;
     const std::int64_t head = row % heads;
     alignas(64) float x[kMaxRow];
     kernels.decode_mxfp8(rows.codes + token * rows.token_stride + head * rows.head_stride,
                          rows.scales + token * rows.scale_token_stride + head * rows.scale_head_stride, head_dim, x);
     kernels.store(x, head_dim, DType::kBF16, out + row * head_dim);
-  }
+  });
   return Status::kOk;
 }
 Status expand(const core::Mxfp8Rows& rows, std::int64_t tokens, std::int32_t heads, std::int32_t head_dim,
@@ -49,15 +47,13 @@ Status centre_keys(const core::KeyMean& m, const ExecDesc& exec) noexcept {
     const auto head = static_cast<std::int32_t>(i % m.heads);
     for (std::int32_t d = 0; d < m.head_dim; ++d) f(m, index, head, d);
   };
-#pragma omp parallel num_threads(threads)
-  {
-#pragma omp for schedule(static)
-    for (std::int64_t i = 0; i < chunks; ++i) each_dim(core::sum_chunk, i);
-#pragma omp for schedule(static)
-    for (std::int64_t i = 0; i < sequences; ++i) each_dim(core::finish_mean, i);
-#pragma omp for schedule(static)
-    for (std::int64_t i = 0; i < rows; ++i) each_dim(core::centre_key, i);
-  }
+  on_threads(threads, [&](const Team& team) {
+    team.share(chunks, [&](std::int64_t i) { each_dim(core::sum_chunk, i); });
+    team.barrier();
+    team.share(sequences, [&](std::int64_t i) { each_dim(core::finish_mean, i); });
+    team.barrier();
+    team.share(rows, [&](std::int64_t i) { each_dim(core::centre_key, i); });
+  });
   return Status::kOk;
 }
 
@@ -65,11 +61,10 @@ Status restore_lse(const core::KeyMean& m, const core::HeadTensor& q, std::int32
                    float* lse, const ExecDesc& exec) noexcept {
   const std::int64_t rows = std::int64_t{m.lengths.q_tokens} * num_q_heads;
   const int threads = num_threads(exec, rows, 64);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t i = 0; i < rows; ++i) {
+  for_each(threads, rows, [&](std::int64_t i) {
     core::restore_lse(m, q, num_q_heads, sm_scale, lse, static_cast<std::int32_t>(i / num_q_heads),
                       static_cast<std::int32_t>(i % num_q_heads));
-  }
+  });
   return Status::kOk;
 }
 

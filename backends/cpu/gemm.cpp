@@ -4,9 +4,8 @@
 //   workspace   x as floats [batch * m, K to 64]   x's multipliers [batch]   a panel [4, K to 64] and sums [m, 4] per thread
 #include "backends/cpu/gemm.hpp"
 
-#include <omp.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "backends/cpu/cache_rows.hpp"
@@ -41,14 +40,19 @@ void load_piece(const RowKernels& kernels, const void* row, DType dtype, std::in
 
 /// Bits of the largest magnitude of n elements.
 [[nodiscard]] std::uint32_t amax_bits(const RowKernels& kernels, const void* x, DType dtype, std::int64_t n, int threads) {
-  std::uint32_t amax = 0;
+  std::atomic<std::uint32_t> amax{0};
   const std::int64_t pieces = (n + kMaxRow - 1) / kMaxRow;
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(max : amax)
-  for (std::int64_t p = 0; p < pieces; ++p) {
-    alignas(64) float values[kMaxRow];
-    load_piece(kernels, x, dtype, p * kMaxRow, n, kMaxRow, values);
-    for (const float v : values) amax = std::max(amax, core::magnitude_bits(v));
-  }
+  on_threads(threads, [&](const Team& team) {
+    std::uint32_t largest = 0;
+    team.share(pieces, [&](std::int64_t p) {
+      alignas(64) float values[kMaxRow];
+      load_piece(kernels, x, dtype, p * kMaxRow, n, kMaxRow, values);
+      for (const float v : values) largest = std::max(largest, core::magnitude_bits(v));
+    });
+    std::uint32_t seen = amax;
+    while (seen < largest && !amax.compare_exchange_weak(seen, largest)) {
+    }
+  });
   return amax;
 }
 
@@ -69,8 +73,7 @@ Status quantize_weight_with(const RowKernels& kernels, const api::WeightRequest&
       r.global_scales[b] = global;
     }
     if (layout.scale_layout == ScaleLayout::kBlocked) std::memset(scales, 0, static_cast<std::size_t>(layout.scale_bytes()));
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (std::int64_t p = 0; p < pieces; ++p) {
+    for_each(threads, pieces, [&](std::int64_t p) {
       const std::int64_t row = p / pieces_per_row;
       const std::int64_t first = (p - row * pieces_per_row) * kMaxRow;
       const int n = static_cast<int>(std::min<std::int64_t>(kMaxRow, layout.padded_cols() - first));
@@ -81,7 +84,7 @@ Status quantize_weight_with(const RowKernels& kernels, const api::WeightRequest&
       for (int g = 0; g < n / layout.group(); ++g) {
         scales[layout.scale_offset(row, first / layout.group() + g)] = piece_scales[g];
       }
-    }
+    });
   }
   return Status::kOk;
 }
@@ -163,37 +166,37 @@ Status linear_with(const RowKernels& kernels, const GemmOps& ops, const LinearAr
       x_global[b] = core::nvfp4_global_scale(amax_bits(kernels, of, a.x_dtype, a.m * weight.cols, threads));
     }
   }
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t i = 0; i < a.batch * a.m; ++i) {
+  for_each(threads, a.batch * a.m, [&](std::int64_t i) {
     widen_row(kernels, a, core::element_address(a.x, a.x_dtype, i * weight.cols), x_global[i / a.m], w.row, x + i * w.row);
-  }
+  });
 
   const std::int64_t panels = (weight.rows + kPanelRows - 1) / kPanelRows;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t item = 0; item < a.batch * panels; ++item) {
-    const std::int64_t b = item / panels;
-    const std::int64_t first_row = (item - b * panels) * kPanelRows;
-    const std::int64_t which = weight.batch == 1 ? 0 : b;
-    float* const panel = scratch + omp_get_thread_num() * w.per_thread;
+  on_threads(threads, [&](const Team& team) {
+    float* const panel = scratch + team.thread * w.per_thread;
     float* const sums = panel + kPanelRows * w.row;
-    decode_panel(kernels, layout, static_cast<const std::uint8_t*>(weight.codes) + which * layout.code_bytes(),
-                 static_cast<const std::uint8_t*>(weight.scales) + which * layout.scale_bytes(), first_row, w.row, panel);
-    ops.multiply_panel(panel, x + b * a.m * w.row, a.m, w.row, sums);
+    team.share(a.batch * panels, [&](std::int64_t item) {
+      const std::int64_t b = item / panels;
+      const std::int64_t first_row = (item - b * panels) * kPanelRows;
+      const std::int64_t which = weight.batch == 1 ? 0 : b;
+      decode_panel(kernels, layout, static_cast<const std::uint8_t*>(weight.codes) + which * layout.code_bytes(),
+                   static_cast<const std::uint8_t*>(weight.scales) + which * layout.scale_bytes(), first_row, w.row, panel);
+      ops.multiply_panel(panel, x + b * a.m * w.row, a.m, w.row, sums);
 
-    const int rows = static_cast<int>(std::min<std::int64_t>(kPanelRows, weight.rows - first_row));
-    float bias[kPanelRows] = {};
-    if (a.bias != nullptr) {
-      core::load_plain_row(core::element_address(a.bias, a.bias_dtype, first_row), a.bias_dtype, rows, bias);
-    }
-    const double w_global = weight.global_scale_ptr != nullptr ? weight.global_scale_ptr[which] : weight.global_scale;
-    for (std::int64_t i = 0; i < a.m; ++i) {
-      float out[kPanelRows];
-      // In double: on the way to a result that f32 holds, neither product may leave its range.
-      for (int j = 0; j < rows; ++j) out[j] = static_cast<float>(sums[i * kPanelRows + j] * w_global * x_global[b] + bias[j]);
-      core::store_plain_row(out, rows, a.out_dtype,
-                            core::element_address(a.out, a.out_dtype, (b * a.m + i) * weight.rows + first_row));
-    }
-  }
+      const int rows = static_cast<int>(std::min<std::int64_t>(kPanelRows, weight.rows - first_row));
+      float bias[kPanelRows] = {};
+      if (a.bias != nullptr) {
+        core::load_plain_row(core::element_address(a.bias, a.bias_dtype, first_row), a.bias_dtype, rows, bias);
+      }
+      const double w_global = weight.global_scale_ptr != nullptr ? weight.global_scale_ptr[which] : weight.global_scale;
+      for (std::int64_t i = 0; i < a.m; ++i) {
+        float out[kPanelRows];
+        // In double: on the way to a result that f32 holds, neither product may leave its range.
+        for (int j = 0; j < rows; ++j) out[j] = static_cast<float>(sums[i * kPanelRows + j] * w_global * x_global[b] + bias[j]);
+        core::store_plain_row(out, rows, a.out_dtype,
+                              core::element_address(a.out, a.out_dtype, (b * a.m + i) * weight.rows + first_row));
+      }
+    });
+  });
   return Status::kOk;
 }
 

@@ -65,8 +65,7 @@ void merge_row(const RowKernels& rows, const api::MergeRequest& r, std::int64_t 
 Status merge_states(const api::MergeRequest& request, const ExecDesc& exec) noexcept {
   const RowKernels& rows = fastest_rows();
   const int threads = num_threads(exec, request.rows, 64);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t row = 0; row < request.rows; ++row) merge_row(rows, request, row);
+  for_each(threads, request.rows, [&](std::int64_t row) { merge_row(rows, request, row); });
   return Status::kOk;
 }
 

@@ -69,8 +69,7 @@ Status quantize_with(const RowKernels& kernels, const QuantizeConfig& config, co
   const core::EncodeRule rule{config.scale_mode, config.nvfp4_scale};
   const std::int64_t pieces = rows * Piece::pieces_per_row(cols);
   const int threads = num_threads(exec, pieces, 64);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t index = 0; index < pieces; ++index) {
+  for_each(threads, pieces, [&](std::int64_t index) {
     const Piece piece = Piece::make(config, cols, index);
     alignas(64) float values[kMaxRow];
     std::uint8_t piece_scales[kMaxScales];
@@ -85,7 +84,7 @@ Status quantize_with(const RowKernels& kernels, const QuantizeConfig& config, co
       case BlockFormat::kMxfp8: kernels.encode_mxfp8(values, n, config.scale_mode, out, piece_scales); break;
     }
     piece.each_scale([&](std::int64_t at, int g) { scale_bytes[at] = piece_scales[g]; });
-  }
+  });
   return Status::kOk;
 }
 
@@ -95,8 +94,7 @@ Status dequantize_with(const RowKernels& kernels, const QuantizeConfig& config, 
   const auto* const scale_bytes = static_cast<const std::uint8_t*>(scales);
   const std::int64_t pieces = rows * Piece::pieces_per_row(cols);
   const int threads = num_threads(exec, pieces, 64);
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t index = 0; index < pieces; ++index) {
+  for_each(threads, pieces, [&](std::int64_t index) {
     const Piece piece = Piece::make(config, cols, index);
     alignas(64) float values[kMaxRow];
     std::uint8_t piece_scales[kMaxScales];
@@ -111,7 +109,7 @@ Status dequantize_with(const RowKernels& kernels, const QuantizeConfig& config, 
       case BlockFormat::kMxfp8: kernels.decode_mxfp8(in, piece_scales, n, values); break;
     }
     kernels.store(values, n, dtype, core::element_address(y, dtype, piece.first()));
-  }
+  });
   return Status::kOk;
 }
 

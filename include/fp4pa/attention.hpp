@@ -27,7 +27,7 @@ enum class TableKind : std::int32_t {
 /// What does not change between calls. Zero-initialised fields mean "none" unless said otherwise.
 struct AttentionConfig {
   KvCacheDesc cache;                 ///< the only tier, or the old one
-  bool two_tier = false;             ///< also read `recent` and the three numbers below (see TwoTierDesc). false: window_tokens is 0 and
+  bool two_tier = false;             ///< also read `recent` and the three numbers below (see TwoTierDesc). false: all three are 0 and
                                      ///< `recent` has no memory
   KvCacheDesc recent;
   std::int32_t window_tokens = 0;
@@ -43,7 +43,7 @@ struct AttentionConfig {
   bool causal = true;                ///< aligned to the end: query i of n sees keys 0 .. len - n + i
   std::int32_t sliding_window = 0;   ///< a query sees at most this many of its newest visible keys; 0 = all. Needs causal. Pages wholly
                                      ///< before the window of a call's first query are not read, nor their ids looked at: they may be free
-  float softcap = 0.0f;              ///< logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off
+  float softcap = 0.0f;              ///< logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off. Before ALiBi and masks
   bool sinks = false;                ///< AttentionArgs::sinks is read
   bool alibi = false;                ///< AttentionArgs::alibi_slopes is read
   bool tree_mask = false;            ///< AttentionArgs::tree_mask replaces the causal rule among a sequence's queries; not with
@@ -59,8 +59,8 @@ struct AttentionConfig {
   std::int32_t kv_split_tokens = 0;  ///< force splits of this many keys (a multiple of 64; from max_kv_len on none); 0 = balance over processors
   bool validate_device_data = false; ///< GPUs: also check lengths and page ids, which waits for the stream (CUDA: not in a capture,
                                      ///< where nothing is checked; HIP: never capture such a run); the CPU always does
-  const char* backend = nullptr;     ///< null: FP4PA_FORCE_BACKEND, or else the best available
-  std::int32_t num_threads = 0;      ///< CPU threads, at most 4096; 0 = OpenMP's choice at plan time
+  const char* backend = nullptr;     ///< a name; null (and not ""): FP4PA_FORCE_BACKEND, or else the best available
+  std::int32_t num_threads = 0;      ///< CPU threads, at most 4096; 0 = OpenMP's choice at plan time. More than one: see ExecDesc
   MatrixPath matrix_path = MatrixPath::kAuto;  ///< whether FP4 matrix cores are used where there are any
 };
 
@@ -71,19 +71,20 @@ struct AttentionConfig {
 /// AttentionConfig::validate_device_data they are checked first, and the call returns an error instead.
 struct AttentionArgs {
   const void* q = nullptr;              ///< [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned
-  std::int64_t q_token_stride = 0;      ///< elements; 0 = num_q_heads head strides. Either all heads of a token lie within its token stride, or all
-                                        ///< tokens of a head within its head stride
+  std::int64_t q_token_stride = 0;      ///< elements, of any number (multiples of 16 bytes are fastest); 0 = num_q_heads head strides. Either all heads
+                                        ///< of a token lie within its token stride, or all tokens of a head within its head stride
   std::int64_t q_head_stride = 0;       ///< elements; 0 = head_dim
-  void* o = nullptr;                    ///< [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input
+  void* o = nullptr;                    ///< [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input, which is not checked
   std::int64_t o_token_stride = 0;      ///< as those of q
   std::int64_t o_head_stride = 0;
   float* lse = nullptr;                 ///< optional [tokens, num_q_heads], natural log, sinks included; -inf: nothing seen
 
   std::int32_t batch = 0;
   const std::int32_t* qo_indptr = nullptr;    ///< [batch + 1]
-  const std::int32_t* seq_lens = nullptr;     ///< [batch] keys of each sequence, its queries included
+  const std::int32_t* seq_lens = nullptr;     ///< [batch] keys of each sequence, its queries included. With fewer keys than queries the first
+                                              ///< queries stand before key 0: with causal they see nothing
   const std::int32_t* block_table = nullptr;  ///< kBlockTable: [batch, table_stride]
-  std::int64_t table_stride = 0;
+  std::int64_t table_stride = 0;              ///< entries; as many as batch rows of them the address space holds
   const std::int32_t* kv_indptr = nullptr;    ///< kCsr: [batch + 1], in pages
   const std::int32_t* kv_indices = nullptr;   ///< kCsr: [kv_indptr[batch]] page ids
   const std::int32_t* recent_table = nullptr; ///< two_tier: [batch, ring_pages]
@@ -134,6 +135,9 @@ class AttentionPlan {
 
 /// Computes O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE.
 /// Rows that see no key get O = 0 and LSE = -inf (or the sink's logit).
+/// Against double precision over the values in the cache O, before it is rounded to o_dtype, is within 2e-3 (norm of the error by norm of O)
+/// and LSE within 1e-3 (up to about 16 thousand, where the steps of f32 become larger).
+/// NaN or infinity in V of a key that a mask hides may reach visible rows of the same tile, KV head and sequence: 0 times NaN is NaN.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kInvalidArgument (recent_table with a plan of one tier),
 ///         kWorkspaceTooSmall, kPlanMismatch (a plan of another kind of device, too), kDeviceError; where lengths and tables are looked
 ///         at, which is on the CPU always and on a GPU with validate_device_data, also kInvalidIndptr, kLengthExceedsTable,

@@ -17,7 +17,7 @@ struct BackendInfo {
 
 /// The back ends of this build, best first. Returns how many there are and writes at most `capacity` of them; `out` may be null with a
 /// capacity of 0.
-/// FP4PA_FORCE_BACKEND=name makes that back end the default of every call that names none.
+/// FP4PA_FORCE_BACKEND=name makes that back end the default of every call that names none. It is read once, by the first such call.
 [[nodiscard]] FP4PA_API std::int32_t available_backends(BackendInfo* out, std::int32_t capacity) noexcept;
 
 /// "0.1.0", and what was built in, for example "0.1.0 (cpu, cpu-scalar)".

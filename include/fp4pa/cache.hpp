@@ -31,7 +31,8 @@ enum class ScaleSwizzle : std::int32_t {
 /// head_dim elements are contiguous. Scales of the same element start at the scale address formed the same way from the
 /// scale strides, with head_dim/32 (MXFP4, MXFP8), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes. With
 /// `scale_axis == kTokens`, "t" in the scale address counts groups of 32 (MXFP4) or 16 (NVFP4) tokens of the page and each
-/// holds head_dim bytes, one per column.
+/// holds head_dim bytes, one per column. No two rows may overlap: neither within an array, nor of two arrays of a cache, nor of two tiers
+/// (which may share a pool where all their page strides are equal, and page ids keep them apart).
 struct KvTensorDesc {
   KvFormat format = KvFormat::kMxfp4;
   VScaleAxis scale_axis = VScaleAxis::kHeadDim;  ///< kTokens only for V, and only MXFP4 and NVFP4
@@ -83,17 +84,18 @@ enum class PageOrder : std::int32_t {
 [[nodiscard]] FP4PA_API std::int32_t kv_token_group(KvFormat format, VScaleAxis axis) noexcept;
 
 /// Fills the strides of `k` and `v` for four separate dense arrays (K codes, K scales, V codes, V scales) in the given
-/// order. Formats, axes, num_kv_heads, head_dim and page_size must be set; pointers are left alone.
+/// order. Formats, axes, num_kv_heads, head_dim and page_size must be set, and are not checked here; pointers are left alone.
 FP4PA_API void set_dense_strides(KvCacheDesc& cache, PageOrder order) noexcept;
-/// Bytes of the dense arrays that `set_dense_strides` describes.
+/// Bytes of the dense arrays that `set_dense_strides` describes; 0 for sizes that no cache has (last_error_detail says which), and for more
+/// bytes than an address space has.
 [[nodiscard]] FP4PA_API std::int64_t dense_data_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
 [[nodiscard]] FP4PA_API std::int64_t dense_scale_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
 /// Fills strides and pointers for interleaved pages [K codes, K scales, V codes, V scales], each part padded to 16 bytes,
-/// from one base pointer (16-byte aligned). With a null base only the strides are set, so that the size can be asked for first. Returns the
-/// bytes of one page.
+/// from one base pointer (16-byte aligned). With a null base only the strides are set, so that the size can be asked for first; num_pages
+/// may then be 0. Returns the bytes of one page; 0, with nothing set, for sizes that no cache has or a base that is not aligned.
 FP4PA_API std::int64_t set_interleaved_pages(KvCacheDesc& cache, PageOrder order, void* base) noexcept;
 
-/// Checks a description on the host: formats, sizes, alignment, strides that overlap, scales.
+/// Checks a description on the host: formats, sizes, alignment, rows that overlap, scales.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedHeadDim, kUnsupportedFormat, kInvalidStrides,
 ///         kInvalidGlobalScale
 [[nodiscard]] FP4PA_API Status validate(const KvCacheDesc& cache) noexcept;
@@ -151,21 +153,23 @@ struct KvInput {
   std::int64_t head_stride = 0;
 };
 
-/// Which back end runs, on which stream. A null name takes FP4PA_FORCE_BACKEND, or else the best one available: memory must be that
-/// back end's.
+/// Which back end runs, on which stream. A null name takes FP4PA_FORCE_BACKEND (read once), or else the best one available: memory
+/// must be that back end's. On the CPU the calling thread rounds to nearest and does not flush subnormal floats (x86: FTZ and DAZ off),
+/// which is how a thread starts: codes and results depend on it.
 struct ExecDesc {
-  const char* backend = nullptr;   ///< "cpu", "cuda", "hip", ...; see available_backends()
+  const char* backend = nullptr;   ///< "cpu", "cuda", "hip", ... (not ""); see available_backends()
   void* stream = nullptr;          ///< cudaStream_t or hipStream_t; ignored by the CPU
-  std::int32_t num_threads = 0;    ///< CPU threads, at most 4096; 0 = OpenMP's choice
+  std::int32_t num_threads = 0;    ///< CPU threads, at most 4096; 0 = OpenMP's choice. 1 is the calling thread alone. With more, OpenMP's
+                                   ///< runtime may allocate, and ends the process where it cannot or cannot start its threads
   /// GPUs: append, append_two_tier, gather and copy_pages read their slots, lengths and tables back, which waits for the stream, and
   /// refuse what the CPU always refuses. Not in a graph
   bool validate_device_data = false;
 };
 
 /// Writes token i of `k` and `v` to slot `slots[i]` (page slot / page_size, row slot % page_size), rotating K and quantising
-/// on the way. Negative slots are skipped. Slots must be distinct. With V scaled along tokens, tokens come in runs that
-/// start at a group boundary and hold whole groups; only the last group of a page may be shorter (its missing rows count as
-/// zeros and it cannot be extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts;
+/// on the way. Negative slots are skipped. Slots must be distinct, which is not checked. With V scaled along tokens, tokens come in runs that
+/// start at a group boundary and hold whole groups; only the last group that the call writes in a page may be shorter (its
+/// missing rows count as zeros and it cannot be extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts;
 /// token by token it needs append_two_tier.
 ///
 /// The CPU checks every slot before it writes anything. A GPU checks none unless `exec.validate_device_data` asks for it: a token whose
@@ -185,7 +189,8 @@ struct ExecDesc {
 /// @pre the ring of a sequence holds its tokens quantised_tokens(seq_lens[b]) .. seq_lens[b] - 1. A sequence that begins with tokens of
 ///      a prefix cache has none of them in its ring: recompute window_tokens tokens behind P whole groups, write them with
 ///      append(recent) to their places in the ring, and continue from a length of P + window_tokens (docs/engine.md)
-/// @param indptr      [batch + 1] int32, from 0, not decreasing, to at most num_tokens; rows behind its end are padding, and not stored
+/// @param indptr      [batch + 1] int32, from 0, not decreasing, to at most num_tokens; rows behind its end are padding, and not stored. May be null where
+///                    num_tokens is 0; the CPU looks at it there, too
 /// @param seq_lens    [batch] int32, lengths before this append
 /// @param old_table   [batch, old_table_stride] int32 page ids of the old tier, enough for the new length
 /// @param recent_table [batch, ring_pages] int32 page ids of the recent tier

@@ -34,7 +34,7 @@ struct DenseLimits {
 /// reported, and nothing outside the tensors and the workspace is touched: a sequence with more than max_kv_len keys counts as empty (O = 0,
 /// LSE = -inf), and one with more than max_q_len queries may leave some rows of O and LSE unwritten.
 struct DenseBatch {
-  std::int32_t batch = 0;
+  std::int32_t batch = 0;                   ///< 0: no work; both numbers of rows are 0, too
   std::int32_t q_tokens = 0;                ///< rows of Q
   std::int32_t kv_tokens = 0;               ///< rows of K and V
   const std::int32_t* q_indptr = nullptr;   ///< [batch + 1]; null: q_tokens / batch rows each
@@ -58,7 +58,7 @@ struct DenseAttentionConfig {
   KvFormat v_format = KvFormat::kNvfp4;
   VScaleAxis v_scale_axis = VScaleAxis::kHeadDim;  ///< kTokens lets FP4 matrix cores multiply V as it lies
   Rotation rotation = Rotation::kNone;  ///< of K before quantising and of Q on load; must divide head_dim
-  /// Quantise K less its mean over each sequence's tokens (per KV head). Attention does not change by it, nor does the
+  /// Quantise K less its mean over each sequence's tokens (per KV head), which is rounded to f32 first. Attention does not change by it, nor does the
   /// LSE that is returned; what a few large channels would cost in precision does.
   bool smooth_k = false;
   ScaleMode scale_mode = ScaleMode::kFloor;         ///< MXFP4, MXFP8, E8M0 per token
@@ -69,7 +69,7 @@ struct DenseAttentionConfig {
   DenseLimits limits;
   bool batch_invariant = false;   ///< a sequence's result does not depend on the rest of the batch
   const char* backend = nullptr;  ///< null: FP4PA_FORCE_BACKEND, or else the best available
-  std::int32_t num_threads = 0;   ///< CPU threads, at most 4096; 0 = OpenMP's choice at plan time
+  std::int32_t num_threads = 0;   ///< CPU threads, at most 4096; 0 = OpenMP's choice at plan time. More than one: see ExecDesc
   MatrixPath matrix_path = MatrixPath::kAuto;  ///< as AttentionConfig's: native asks for a kernel that multiplies K (and V, where its
                                                ///< scales allow it) as they lie, or is refused
 };
@@ -115,7 +115,7 @@ class DenseAttentionPlan {
                                                     DenseAttentionPlan* plan) noexcept;
 
 /// Quantises K and V and computes O = softmax(sm_scale Q K^T + mask) V and, where asked, LSE. Rows that see no key get
-/// O = 0 and LSE = -inf.
+/// O = 0 and LSE = -inf. As near to double precision over the quantised values as `run` is.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kWorkspaceTooSmall, kPlanMismatch (a dtype that is not the
 ///         plan's, too), kDeviceError; on the CPU also kInvalidIndptr. O and LSE are not written when an error is
 ///         returned.
@@ -197,7 +197,7 @@ class Mxfp8AttentionPlan {
                                                     Mxfp8AttentionPlan* plan) noexcept;
 
 /// O = softmax(sm_scale Q K^T + mask) V over the values code * scale of all three tensors, V's scales included; and,
-/// where asked, LSE. A NaN scale (0xFF) or code makes NaN of what it belongs to.
+/// where asked, LSE; as near to double precision as `run` is. K and V may be the same memory. A NaN scale (0xFF) or code makes NaN of what it belongs to.
 /// @errors as run_dense_attention
 [[nodiscard]] FP4PA_API Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan,
                                                    const Mxfp8AttentionArgs& args) noexcept;

@@ -11,6 +11,8 @@
  *     ABI and equal those of the C++ enums.
  *   - Pointers to structs are only read during the call. Pointers inside them are the caller's memory and stay its own.
  *   - Sizes are in bytes where the name says so, strides of plain tensors in elements.
+ *   - On the CPU the calling thread rounds to nearest and does not flush subnormal floats (x86: FTZ and DAZ off), which is how a
+ *     thread starts. Codes and results depend on it.
  */
 #ifndef FP4PA_FP4PA_H
 #define FP4PA_FP4PA_H
@@ -82,9 +84,10 @@ FP4PA_API fp4pa_status fp4pa_get_backend(int32_t index, fp4pa_backend_info* out)
 /* Which back end runs, on which stream. Functions take a null fp4pa_exec for the defaults. */
 typedef struct fp4pa_exec {
   size_t struct_size;
-  const char* backend; /* null: FP4PA_FORCE_BACKEND from the environment, or else the best one available: memory must be its */
+  const char* backend; /* a name; null (and not ""): FP4PA_FORCE_BACKEND from the environment (read once), or else the best one available: memory must be its */
   void* stream;        /* cudaStream_t or hipStream_t; ignored by the CPU */
-  int32_t num_threads; /* CPU threads, at most 4096; 0 = OpenMP's choice */
+  int32_t num_threads; /* CPU threads, at most 4096; 0 = OpenMP's choice. 1 is the calling thread alone. With more, OpenMP's runtime may
+                        * allocate, and ends the process where it cannot or cannot start its threads */
   /* 0 or 1. 1, GPUs: fp4pa_append, fp4pa_append_two_tier, fp4pa_gather and fp4pa_copy_pages read their slots, lengths and tables back,
    * which waits for the stream, and refuse what the CPU always refuses. Not in a graph */
   int32_t validate_device_data;
@@ -138,7 +141,8 @@ enum {
 typedef int32_t fp4pa_nvfp4_scale;
 enum {
   FP4PA_NVFP4_AMAX_OVER_6 = 0,
-  FP4PA_NVFP4_FOUR_OVER_SIX = 1 /* amax / 6 or amax / 4, whichever leaves the smaller squared error */
+  FP4PA_NVFP4_FOUR_OVER_SIX = 1 /* amax / 6 or amax / 4, whichever leaves the smaller squared error (of errors rounded to 2^-22 of the
+                                   power of two above amax: near ties fall by that) */
 };
 
 /* Order of the two E2M1 codes of a byte; only EVEN_LOW is read, the other is refused. */
@@ -187,7 +191,8 @@ enum {
  *   data + p * page_stride_bytes + t * token_stride_bytes + h * head_stride_bytes
  * and its head_dim elements are contiguous. Scales are addressed the same way from the scale strides and hold head_dim/32
  * (MXFP4, MXFP8), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes; with scale_axis TOKENS, t counts groups of 32 or 16
- * tokens and each holds head_dim bytes. No two rows may overlap. */
+ * tokens and each holds head_dim bytes. No two rows may overlap: neither within an array, nor of two arrays of a cache, nor of two tiers
+ * (which may share a pool where all their page strides are equal, and page ids keep them apart). */
 typedef struct fp4pa_kv_tensor {
   size_t struct_size; /* set by fp4pa_cache_init */
   fp4pa_kv_format format;
@@ -234,14 +239,16 @@ FP4PA_API int64_t fp4pa_kv_scale_bytes(fp4pa_kv_format format, fp4pa_scale_axis 
 FP4PA_API int32_t fp4pa_kv_token_group(fp4pa_kv_format format, fp4pa_scale_axis axis);
 
 /* Fills the strides of four separate dense arrays (K codes, K scales, V codes, V scales). Formats, axes, num_kv_heads,
- * head_dim and page_size must be set; pointers are left alone. Errors: FP4PA_NULL_POINTER, FP4PA_INVALID_ARGUMENT. */
+ * head_dim and page_size must be set, num_pages may still be 0; pointers are left alone. Errors: FP4PA_NULL_POINTER,
+ * FP4PA_INVALID_ARGUMENT; for what no cache has FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_HEAD_DIM, FP4PA_UNSUPPORTED_FORMAT. */
 FP4PA_API fp4pa_status fp4pa_set_dense_strides(fp4pa_cache* cache, fp4pa_page_order order);
-/* Bytes of the dense arrays that fp4pa_set_dense_strides describes; 0 for a bad argument. */
+/* Bytes of the dense arrays that fp4pa_set_dense_strides describes; 0 for a bad argument, for sizes that no cache has, and for more bytes
+ * than an address space has. */
 FP4PA_API int64_t fp4pa_dense_data_bytes(const fp4pa_cache* cache, fp4pa_tensor_kind tensor);
 FP4PA_API int64_t fp4pa_dense_scale_bytes(const fp4pa_cache* cache, fp4pa_tensor_kind tensor);
 /* Fills strides and pointers for interleaved pages [K codes, K scales, V codes, V scales], each part padded to 16 bytes,
  * from one base pointer (16-byte aligned). With a null base only the strides are set, so that the size can be asked for
- * first. *page_bytes (may be null) receives the bytes of one page. Errors: FP4PA_NULL_POINTER, FP4PA_INVALID_ARGUMENT. */
+ * first. *page_bytes (may be null) receives the bytes of one page. Errors: as fp4pa_set_dense_strides, and FP4PA_MISALIGNED_POINTER. */
 FP4PA_API fp4pa_status fp4pa_set_interleaved_pages(fp4pa_cache* cache, fp4pa_page_order order, void* base,
                                                    int64_t* page_bytes);
 
@@ -306,9 +313,9 @@ typedef struct fp4pa_kv_output {
 FP4PA_API void fp4pa_kv_output_init_sized(fp4pa_kv_output* output, size_t struct_size);
 
 /* Writes token i of k and v to slot slots[i] (page slot / page_size, row slot % page_size), rotating K and quantising on
- * the way. Negative slots are skipped; slots must be distinct. With V scaled along tokens, tokens come in runs that start at
- * a group boundary and hold whole groups; only the last group of a page may be shorter (its missing rows count as zeros and it cannot be
- * extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts; token by token it needs
+ * the way. Negative slots are skipped; slots must be distinct, which is not checked. With V scaled along tokens, tokens come in runs that start at
+ * a group boundary and hold whole groups; only the last group that the call writes in a page may be shorter (its missing rows count as
+ * zeros and it cannot be extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts; token by token it needs
  * fp4pa_append_two_tier.
  * The CPU checks every slot before it writes anything. A GPU checks none unless exec->validate_device_data asks for it: a token whose slot
  * is past the pool is skipped, V of a token that begins inside a group, or follows a gap in one, is not stored although its K is
@@ -328,7 +335,7 @@ FP4PA_API fp4pa_status fp4pa_append(const fp4pa_cache* cache, const fp4pa_kv_inp
  * tokens of a prefix cache has none of them there: recompute window_tokens tokens behind P whole groups, write them with
  * fp4pa_append(recent) to their places in the ring, and continue from a length of P + window_tokens (docs/engine.md).
  *   indptr       [batch + 1] int32, from 0, not decreasing, to at most num_tokens; rows behind its end are padding, and not
- *                stored
+ *                stored. May be null where num_tokens is 0
  *   seq_lens     [batch] int32, lengths before this append; the caller adds the counts afterwards
  *   old_table    [batch, old_table_stride] int32 page ids of the old tier, enough for the new length
  *   recent_table [batch, ring_pages] int32 page ids of the recent tier
@@ -400,7 +407,9 @@ FP4PA_API size_t fp4pa_quantized_scale_bytes(fp4pa_block_format format, fp4pa_sc
 /* Quantises x [rows, cols] (dense, dtype) into codes and scales; padding scales become 0.
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE (cols must be a positive multiple of the group
  * size), FP4PA_UNSUPPORTED_FORMAT, FP4PA_INVALID_GLOBAL_SCALE, FP4PA_INVALID_ARGUMENT, FP4PA_UNKNOWN_BACKEND,
- * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. x is aligned to its element; codes and scales may lie anywhere. */
+ * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. x is aligned to its element; codes and scales may lie anywhere. NaN or infinity in x
+ * makes NaN of its group; in NVFP4 a finite x whose quotient by the global scale overflows saturates. Outputs must not alias x, which is not
+ * checked. */
 FP4PA_API fp4pa_status fp4pa_quantize(const fp4pa_quantize_config* config, const void* x, fp4pa_dtype dtype,
                                       int64_t rows, int64_t cols, void* codes, void* scales, const fp4pa_exec* exec);
 /* The inverse: y [rows, cols] = code * scale (* global_scale), rounded to dtype once. Errors: as fp4pa_quantize. */
@@ -414,7 +423,7 @@ typedef struct fp4pa_attention_config {
   size_t struct_size;
   const fp4pa_cache* cache;  /* the only tier, or the old one; copied by plan_create, its memory is not */
   const fp4pa_cache* recent; /* null: one tier */
-  int32_t window_tokens;     /* with recent: as in fp4pa_two_tier, as are the next two; without recent: 0 */
+  int32_t window_tokens;     /* with recent: as in fp4pa_two_tier, as are the next two; without recent: 0, all three */
   int32_t group_tokens;
   int32_t ring_pages;
 
@@ -427,7 +436,7 @@ typedef struct fp4pa_attention_config {
   int32_t causal;         /* 0 or 1. Aligned to the end: query i of n sees keys 0 .. len - n + i */
   int32_t sliding_window; /* a query sees at most this many of its newest visible keys; 0 = all. Needs causal. Pages wholly before the
                              window of a call's first query are not read, and their ids not looked at: they may be free */
-  float softcap;          /* logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off */
+  float softcap;          /* logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off. Before ALiBi and masks */
   int32_t sinks;          /* 0 or 1: fp4pa_attention_args.sinks is read */
   int32_t alibi;          /* 0 or 1: fp4pa_attention_args.alibi_slopes is read */
   int32_t tree_mask;      /* 0 or 1: fp4pa_attention_args.tree_mask replaces the causal rule among a sequence's queries; not with
@@ -443,8 +452,8 @@ typedef struct fp4pa_attention_config {
   int32_t kv_split_tokens;      /* force splits of this many keys (a multiple of 64; from max_kv_len on none); 0 = balance over processors */
   int32_t validate_device_data; /* 0 or 1: GPUs also check lengths and page ids, which waits for the stream (CUDA: not in a capture, where
                                    nothing is checked; HIP: never capture such a run); the CPU always does */
-  int32_t num_threads;          /* CPU threads, at most 4096; 0 = OpenMP's choice at plan time */
-  const char* backend;          /* null: FP4PA_FORCE_BACKEND, or else the best available */
+  int32_t num_threads;          /* CPU threads, at most 4096; 0 = OpenMP's choice at plan time. More than one: see fp4pa_exec */
+  const char* backend;          /* a name; null (and not ""): FP4PA_FORCE_BACKEND, or else the best available */
   fp4pa_matrix_path matrix_path;
 } fp4pa_attention_config;
 /* Defaults: causal, Q and O in bf16, block table; the rest 0. */
@@ -457,18 +466,19 @@ FP4PA_API void fp4pa_attention_config_init_sized(fp4pa_attention_config* config,
 typedef struct fp4pa_attention_args {
   size_t struct_size;
   const void* q;          /* [tokens, num_q_heads, head_dim] q_dtype, 16-byte aligned */
-  int64_t q_token_stride; /* elements; 0 = num_q_heads head strides. Either all heads of a token lie within its token stride, or all tokens of
+  int64_t q_token_stride; /* elements, of any number (multiples of 16 bytes are fastest); 0 = num_q_heads head strides. Either all heads of a token lie within its token stride, or all tokens of
                              a head within its head stride */
   int64_t q_head_stride;  /* elements; 0 = head_dim */
-  void* o; /* [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input */
+  void* o; /* [tokens, num_q_heads, head_dim] o_dtype, 16-byte aligned; may not alias an input, which is not checked */
   int64_t o_token_stride; /* as those of q */
   int64_t o_head_stride;
   float* lse; /* null, or [tokens, num_q_heads], natural log, sinks included; -inf: nothing seen */
 
   const int32_t* qo_indptr;    /* [batch + 1] rows of q that belong to each sequence */
-  const int32_t* seq_lens;     /* [batch] keys of each sequence, its queries included */
+  const int32_t* seq_lens;     /* [batch] keys of each sequence, its queries included. With fewer keys than queries the first queries stand
+                                  before key 0: with causal they see nothing */
   const int32_t* block_table;  /* FP4PA_TABLE_BLOCK: [batch, table_stride] */
-  int64_t table_stride;
+  int64_t table_stride;        /* entries; as many as batch rows of them the address space holds */
   const int32_t* kv_indptr;    /* FP4PA_TABLE_CSR: [batch + 1], in pages */
   const int32_t* kv_indices;   /* FP4PA_TABLE_CSR: [kv_indptr[batch]] page ids */
   const int32_t* recent_table; /* two tiers: [batch, ring_pages] */
@@ -511,7 +521,9 @@ FP4PA_API const char* fp4pa_plan_backend(const fp4pa_plan* plan);
 FP4PA_API int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan);
 
 /* O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE. Rows that see no key get O = 0 and LSE = -inf (or the sink's
- * logit). Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
+ * logit). Against double precision over the values in the cache O, before it is rounded to o_dtype, is within 2e-3 (norm of the error by
+ * norm of O) and LSE within 1e-3 (up to about 16 thousand, where the steps of f32 become larger). NaN or infinity in V of a key that a mask
+ * hides may reach visible rows of the same tile, KV head and sequence. Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
  * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size; recent_table with a plan of
  * one tier), FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of another kind of device, too), FP4PA_DEVICE_ERROR; where lengths
  * and tables are looked at, which is on the CPU always and on a GPU with validate_device_data, also FP4PA_INVALID_INDPTR,

@@ -33,7 +33,7 @@ typedef struct fp4pa_dense_config {
   fp4pa_kv_format v_format;
   fp4pa_scale_axis v_scale_axis;
   int32_t rotation; /* Hadamard block of K before quantising and of Q on load: 0, 16, 32, 64 or 128; must divide head_dim */
-  int32_t smooth_k; /* 0 or 1: quantise K less its mean over each sequence's tokens; O and LSE are those of K itself */
+  int32_t smooth_k; /* 0 or 1: quantise K less its mean over each sequence's tokens, rounded to f32 first; O and LSE are those of K itself */
   fp4pa_scale_mode scale_mode;   /* MXFP4, MXFP8, E8M0 per token */
   fp4pa_nvfp4_scale nvfp4_scale; /* NVFP4 */
   float k_global_scale;          /* decode multipliers of NVFP4 and FP8; 1 for other formats. With NVFP4 and a multiplier of 1, groups whose
@@ -46,7 +46,7 @@ typedef struct fp4pa_dense_config {
   int32_t max_kv_tokens; /* rows of K and V, over the batch, 0 to 2^30 */
   int32_t max_kv_len;    /* of one sequence, 0 to max_kv_tokens */
   int32_t batch_invariant; /* 0 or 1: a sequence's result does not depend on the rest of the batch */
-  int32_t num_threads;     /* CPU threads, at most 4096; 0 = OpenMP's choice at plan time */
+  int32_t num_threads;     /* CPU threads, at most 4096; 0 = OpenMP's choice at plan time. More than one: see fp4pa_exec */
   const char* backend;     /* null: FP4PA_FORCE_BACKEND, or else the best available */
   fp4pa_matrix_path matrix_path; /* as fp4pa_attention_config's */
 } fp4pa_dense_config;
@@ -76,7 +76,7 @@ typedef struct fp4pa_dense_args {
   void* workspace; /* 256-byte aligned; contents need not survive between calls */
   size_t workspace_bytes;
   void* stream; /* cudaStream_t or hipStream_t; ignored by the CPU */
-  int32_t batch;
+  int32_t batch; /* 0: no work; both numbers of rows are 0, too */
   int32_t q_tokens;
   int32_t kv_tokens;
   int32_t reserved; /* 0 */
@@ -165,7 +165,7 @@ typedef struct fp4pa_mxfp8_args {
   void* workspace;
   size_t workspace_bytes;
   void* stream;
-  int32_t batch;
+  int32_t batch; /* 0: no work; both numbers of rows are 0, too */
   int32_t q_tokens;
   int32_t kv_tokens;
   int32_t reserved; /* 0 */

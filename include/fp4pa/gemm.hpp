@@ -75,7 +75,8 @@ struct Fp4Weight {
 //             the metadata "fp4pa.weight.NAME", a JSON object with format, scale_layout, rows, cols and batch
 //   gpt-oss   NAME_blocks U8 [(experts,) N, groups, 16] and NAME_scales U8 [(experts,) N, groups]: MXFP4
 //   ModelOpt  NAME.weight U8 [N, K/2], NAME.weight_scale F8_E4M3 [N, K/16] and NAME.weight_scale_2 F32 []: NVFP4
-// A build without a JSON parser answers kBackendUnavailable.
+// A build without a JSON parser answers kBackendUnavailable. A file that is none, or not of these forms, is a kFileError, and so is a
+// lack of memory. Tensors have up to 64 extents.
 
 /// Describes the weight called `name`: format, layout of the scales, sizes. Its pointers are null.
 /// @errors kNullPointer, kFileError, kBackendUnavailable

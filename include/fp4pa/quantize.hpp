@@ -46,7 +46,8 @@ struct QuantizeConfig {
                                                           std::int64_t cols) noexcept;
 
 /// Quantises x [rows, cols] (dense, `dtype`) into `codes` [rows, code bytes per row] and `scales`. Padding scales are 0.
-/// x is aligned to its element; codes and scales may lie anywhere.
+/// x is aligned to its element; codes and scales may lie anywhere. NaN or infinity in x makes NaN of its group; in NVFP4 a finite x whose
+/// quotient by the global scale overflows saturates. Outputs must not alias x, which is not checked.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize (cols must be a positive multiple of the group size), kUnsupportedFormat,
 ///         kInvalidGlobalScale, kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
 [[nodiscard]] FP4PA_API Status quantize(const QuantizeConfig& config, const void* x, DType dtype, std::int64_t rows,

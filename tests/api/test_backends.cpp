@@ -13,25 +13,10 @@ using namespace fp4pa;
 
 namespace {
 
-/// Sets the variable for one test, whatever it was before.
-class ForcedBackend {
- public:
-  explicit ForcedBackend(const char* value) {
-    if (const char* before = std::getenv(kName)) before_ = before, had_ = true;
-    value == nullptr ? unsetenv(kName) : setenv(kName, value, 1);
-  }
-  ~ForcedBackend() { had_ ? setenv(kName, before_.c_str(), 1) : unsetenv(kName); }
-  ForcedBackend(const ForcedBackend&) = delete;
-
- private:
-  static constexpr const char* kName = "FP4PA_FORCE_BACKEND";
-  std::string before_;
-  bool had_ = false;
-};
-
-const char* chosen(const char* name) {
+/// @param forced  what FP4PA_FORCE_BACKEND is
+const char* chosen(const char* name, const char* forced) {
   const api::Backend* backend = nullptr;
-  return api::find_backend(name, &backend) == Status::kOk ? backend->name : nullptr;
+  return api::find_backend_or(name, forced, &backend) == Status::kOk ? backend->name : nullptr;
 }
 
 }  // namespace
@@ -54,32 +39,33 @@ TEST_CASE("the table lists the CPU and its scalar twin, best first, and respects
 }
 
 TEST_CASE("a name wins over the environment, the environment over the order") {
-  {
-    const ForcedBackend none(nullptr);
-    const api::Backend* first = nullptr;
-    for (const api::Backend* backend : api::backends()) {
-      const char* detail = "";
-      if (backend->available(&detail)) {
-        first = backend;
-        break;
-      }
+  const api::Backend* first = nullptr;
+  for (const api::Backend* backend : api::backends()) {
+    const char* detail = "";
+    if (backend->available(&detail)) {
+      first = backend;
+      break;
     }
-    REQUIRE(first != nullptr);
-    CHECK(std::string(chosen(nullptr)) == first->name);
-    CHECK(std::string(chosen("")) == first->name);
   }
-  const ForcedBackend forced("cpu-scalar");
-  CHECK(std::string(chosen(nullptr)) == "cpu-scalar");
-  CHECK(std::string(chosen("cpu")) == "cpu");
+  REQUIRE(first != nullptr);
+  for (const char* unset : {static_cast<const char*>(nullptr), ""}) {
+    CHECK(std::string(chosen(nullptr, unset)) == first->name);
+  }
+  CHECK(std::string(chosen(nullptr, "cpu-scalar")) == "cpu-scalar");
+  CHECK(std::string(chosen("cpu", "cpu-scalar")) == "cpu");
 }
 
-TEST_CASE("the environment is read at every call") {
-  {
-    const ForcedBackend forced("cpu-scalar");
-    CHECK(std::string(chosen(nullptr)) == "cpu-scalar");
-  }
-  const ForcedBackend forced("cpu");
-  CHECK(std::string(chosen(nullptr)) == "cpu");
+TEST_CASE("the environment is read once, so that another thread may set its variables") {
+  constexpr const char* kName = "FP4PA_FORCE_BACKEND";
+  const api::Backend* before = nullptr;
+  const api::Backend* after = nullptr;
+  REQUIRE(api::find_backend(nullptr, &before) == Status::kOk);
+  const char* const value = std::getenv(kName);
+  const std::string was = value == nullptr ? "" : value;
+  setenv(kName, std::string(before->name) == "cpu-scalar" ? "cpu" : "cpu-scalar", 1);
+  CHECK(api::find_backend(nullptr, &after) == Status::kOk);
+  was.empty() ? unsetenv(kName) : setenv(kName, was.c_str(), 1);
+  CHECK(after == before);
 }
 
 TEST_CASE("find_backend reports the index that the table has") {
@@ -90,7 +76,6 @@ TEST_CASE("find_backend reports the index that the table has") {
 }
 
 TEST_CASE("an unknown back end is named together with the allowed set") {
-  const ForcedBackend none(nullptr);
   test::SmallCache cache;
   ExecDesc exec;
   exec.backend = "tpu";
@@ -98,10 +83,16 @@ TEST_CASE("an unknown back end is named together with the allowed set") {
                       "cpu-scalar");
 }
 
-TEST_CASE("an unknown name in FP4PA_FORCE_BACKEND names the variable") {
-  const ForcedBackend forced("avx1024");
+TEST_CASE("an empty name is not the null that takes the best") {
   test::SmallCache cache;
-  FP4PA_CHECK_REFUSED(copy_pages(cache.desc, nullptr, nullptr, 0), Status::kUnknownBackend, "FP4PA_FORCE_BACKEND",
+  ExecDesc exec;
+  exec.backend = "";
+  FP4PA_CHECK_REFUSED(copy_pages(cache.desc, nullptr, nullptr, 0, exec), Status::kUnknownBackend, "backend is \"\"", "allowed", "cpu, cpu-scalar");
+}
+
+TEST_CASE("an unknown name in FP4PA_FORCE_BACKEND names the variable") {
+  const api::Backend* backend = nullptr;
+  FP4PA_CHECK_REFUSED(api::find_backend_or(nullptr, "avx1024", &backend), Status::kUnknownBackend, "FP4PA_FORCE_BACKEND",
                       "\"avx1024\"", "cpu, cpu-scalar");
 }
 

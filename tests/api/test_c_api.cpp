@@ -157,6 +157,44 @@ TEST_CASE("C: reserved words and nested sizes are checked") {
   FP4PA_CHECK_C_REFUSED(fp4pa_validate_cache(&cache.desc), FP4PA_INVALID_ARGUMENT, "cache.k.struct_size is 8");
 }
 
+TEST_CASE("C: fields of 0 or 1 may have no other value") {
+  CCache cache;
+  cache.desc.v.global_scale_per_head = 2;
+  FP4PA_CHECK_C_REFUSED(fp4pa_validate_cache(&cache.desc), FP4PA_INVALID_ARGUMENT, "cache.v.global_scale_per_head is 2", "allowed: 0, 1");
+  cache.desc.v.global_scale_per_head = 0;
+  fp4pa_exec exec = on_cpu();
+  exec.validate_device_data = -1;
+  FP4PA_CHECK_C_REFUSED(fp4pa_copy_pages(&cache.desc, nullptr, nullptr, 0, &exec), FP4PA_INVALID_ARGUMENT,
+                        "exec.validate_device_data is -1", "allowed: 0, 1");
+
+  fp4pa_attention_config config;
+  fp4pa_attention_config_init(&config);
+  config.cache = &cache.desc;
+  config.num_q_heads = 2;
+  config.max_batch = config.max_q_tokens = config.max_q_len = config.max_kv_len = 1;
+  config.backend = "cpu";
+  fp4pa_plan* plan = nullptr;
+  const struct {
+    const char* name;
+    std::int32_t* field;
+  } flags[] = {{"causal", &config.causal},       {"sinks", &config.sinks},
+               {"alibi", &config.alibi},         {"tree_mask", &config.tree_mask},
+               {"batch_invariant", &config.batch_invariant}, {"validate_device_data", &config.validate_device_data}};
+  for (const auto& flag : flags) {
+    const std::int32_t good = *flag.field;
+    *flag.field = 256;  // whose lowest byte is 0
+    FP4PA_CHECK_C_REFUSED(fp4pa_plan_create(&config, &plan), FP4PA_INVALID_ARGUMENT, flag.name, " is 256", "allowed: 0, 1");
+    *flag.field = good;
+  }
+  REQUIRE(fp4pa_plan_create(&config, &plan) == FP4PA_OK);
+  fp4pa_attention_args args;
+  fp4pa_attention_args_init(&args);
+  CHECK(fp4pa_run(plan, &args) == FP4PA_OK);  // a batch of 0
+  args.same_lengths = 3;
+  FP4PA_CHECK_C_REFUSED(fp4pa_run(plan, &args), FP4PA_INVALID_ARGUMENT, "same_lengths is 3", "allowed: 0, 1");
+  fp4pa_plan_destroy(plan);
+}
+
 TEST_CASE("C: validation tells the same story as in C++") {
   CCache cache;
   CHECK(fp4pa_validate_cache(&cache.desc) == FP4PA_OK);
@@ -194,6 +232,44 @@ TEST_CASE("C: layout helpers equal those of C++") {
   CHECK(fp4pa::quantised_tokens(100, 0, 0) == 0);
   CHECK(fp4pa::min_ring_pages(64, 32, 0) == 0);
   FP4PA_CHECK_C_REFUSED(fp4pa_set_dense_strides(&c.desc, 2), FP4PA_INVALID_ARGUMENT, "order is 2", "nhd");
+}
+
+TEST_CASE("C: layout helpers refuse sizes that no cache has, and leave the description alone") {
+  CCache c;
+  const auto check = [&](auto&& change, fp4pa_status status, std::initializer_list<const char*> words) {
+    fp4pa_cache bad = c.desc;
+    change(bad);
+    const fp4pa_cache before = bad;
+    const auto refused = [&](fp4pa_status got) {
+      INFO(fp4pa_status_name(got), ": ", std::string(fp4pa_last_error_detail()));
+      CHECK(got == status);
+      CHECK(test::detail_has(words));
+      CHECK(std::memcmp(&bad, &before, sizeof bad) == 0);
+    };
+    refused(fp4pa_set_dense_strides(&bad, FP4PA_PAGE_HND));
+    std::int64_t page_bytes = 77;
+    refused(fp4pa_set_interleaved_pages(&bad, FP4PA_PAGE_HND, c.pool.data(), &page_bytes));
+    CHECK(page_bytes == 77);
+    CHECK(fp4pa_dense_data_bytes(&bad, FP4PA_K) == 0);
+    CHECK(fp4pa_dense_scale_bytes(&bad, FP4PA_V) == 0);
+  };
+  check([](auto& d) { d.num_kv_heads = -1; }, FP4PA_INVALID_SIZE, {"num_kv_heads is -1", "at least 1"});
+  check([](auto& d) { d.page_size = 0; }, FP4PA_INVALID_SIZE, {"page_size is 0", "1 to 1024"});
+  check([](auto& d) { d.head_dim = 33; }, FP4PA_UNSUPPORTED_HEAD_DIM, {"head_dim is 33", "32 to 256"});
+  check([](auto& d) { d.num_pages = std::int64_t{1} << 62; }, FP4PA_INVALID_SIZE, {"num_pages is 4611686018427387904", "0 to 2147483647"});
+  check([](auto& d) { d.num_pages = -1; }, FP4PA_INVALID_SIZE, {"num_pages is -1"});
+  check([](auto& d) { d.v.format = 17; }, FP4PA_UNSUPPORTED_FORMAT, {"v.format is 17"});
+  FP4PA_CHECK_C_REFUSED(fp4pa_set_interleaved_pages(&c.desc, FP4PA_PAGE_HND, c.pool.data() + 4, nullptr), FP4PA_MISALIGNED_POINTER,
+                        "base is 0x", "multiples of 16");
+
+  c.desc.num_pages = 0;  // not known yet: it may follow from the bytes of a page
+  std::int64_t page_bytes = 0;
+  CHECK(fp4pa_set_interleaved_pages(&c.desc, FP4PA_PAGE_HND, nullptr, &page_bytes) == FP4PA_OK);
+  CHECK(page_bytes == 2 * 2 * 32 * (32 + 2));
+  CHECK(fp4pa_set_dense_strides(&c.desc, FP4PA_PAGE_HND) == FP4PA_OK);
+  // More bytes than there are.
+  c.desc.num_pages = c.desc.num_kv_heads = INT32_MAX;
+  CHECK(fp4pa_dense_data_bytes(&c.desc, FP4PA_K) == 0);
 }
 
 TEST_CASE("C: append, copy and gather bring the tokens back") {

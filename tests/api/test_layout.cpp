@@ -113,6 +113,84 @@ TEST_CASE("hostile strides saturate instead of wrapping") {
   CHECK((!check.disjoint || check.span_bytes == kHuge));
 }
 
+namespace {
+
+/// Strides that nest, of dimensions in any order.
+std::array<StridedDim, 3> draw_nest(std::mt19937& random, std::int64_t row_bytes, int gap) {
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  std::array<StridedDim, 3> dims = {{{"page", draw(1, 4), 0}, {"token", draw(1, 4), 0}, {"head", draw(1, 3), 0}}};
+  std::array<std::size_t, 3> order = {0, 1, 2};
+  std::shuffle(order.begin(), order.end(), random);
+  std::int64_t span = row_bytes;
+  for (const std::size_t i : order) {
+    dims[i].stride_bytes = span + draw(0, gap);
+    span += (dims[i].size - 1) * dims[i].stride_bytes;
+  }
+  return dims;
+}
+
+/// Which bytes the rows take, from the first row's first.
+std::vector<bool> bytes_of(const std::array<StridedDim, 3>& dims, std::int64_t row_bytes) {
+  std::vector<bool> taken(static_cast<std::size_t>(mark_rows(dims, row_bytes).last_byte));
+  for (std::int64_t a = 0; a < dims[0].size; ++a) {
+    for (std::int64_t b = 0; b < dims[1].size; ++b) {
+      for (std::int64_t c = 0; c < dims[2].size; ++c) {
+        const std::int64_t first = a * dims[0].stride_bytes + b * dims[1].stride_bytes + c * dims[2].stride_bytes;
+        for (std::int64_t byte = first; byte < first + row_bytes; ++byte) taken[static_cast<std::size_t>(byte)] = true;
+      }
+    }
+  }
+  return taken;
+}
+
+}  // namespace
+
+TEST_CASE("whether two arrays' rows overlap agrees with brute force") {
+  std::mt19937 random(20261126);
+  const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
+  const unsigned char* const memory = reinterpret_cast<const unsigned char*>(std::uintptr_t{1} << 20);  // never read
+  int apart = 0, overlap = 0, within = 0;
+  for (int round = 0; round < 20000; ++round) {
+    const std::int64_t row_a = draw(1, 4), row_b = draw(1, 4);
+    const std::array<StridedDim, 3> a = draw_nest(random, row_a, 8);
+    std::array<StridedDim, 3> b = draw_nest(random, row_b, 8);
+    if (draw(0, 1) == 0) {  // interleaved: the largest stride is shared where it still nests
+      const auto largest = [](const StridedDim& x, const StridedDim& y) { return x.stride_bytes < y.stride_bytes; };
+      StridedDim& dim = *std::max_element(b.begin(), b.end(), largest);
+      const std::int64_t shared = std::max_element(a.begin(), a.end(), largest)->stride_bytes;
+      if (shared >= dim.stride_bytes) dim.stride_bytes = shared;
+    }
+    const std::vector<bool> of_a = bytes_of(a, row_a), of_b = bytes_of(b, row_b);
+    const std::int64_t offset = draw(-static_cast<int>(of_b.size()) - 1, static_cast<int>(of_a.size()) + 1);
+    bool truth = false;
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(of_b.size()); ++i) {
+      const std::int64_t at = i + offset;
+      if (at < 0 || at >= static_cast<std::int64_t>(of_a.size())) continue;
+      truth = truth || (of_a[static_cast<std::size_t>(at)] && of_b[static_cast<std::size_t>(i)]);
+    }
+    const bool spans_meet = offset < static_cast<std::int64_t>(of_a.size()) && -offset < static_cast<std::int64_t>(of_b.size());
+    INFO("a ", a[0].size, " x ", a[0].stride_bytes, ", ", a[1].size, " x ", a[1].stride_bytes, ", ", a[2].size, " x ", a[2].stride_bytes,
+         " of ", row_a, "; b ", b[0].size, " x ", b[0].stride_bytes, ", ", b[1].size, " x ", b[1].stride_bytes, ", ", b[2].size, " x ",
+         b[2].stride_bytes, " of ", row_b, " at ", offset);
+    REQUIRE(api::rows_overlap({memory, a, row_a}, {memory + offset, b, row_b}) == truth);
+    REQUIRE(api::rows_overlap({memory + offset, b, row_b}, {memory, a, row_a}) == truth);
+    ++(truth ? overlap : spans_meet ? within : apart);
+  }
+  // All three kinds must have been met, or the test says nothing.
+  CHECK(apart > 100);
+  CHECK(overlap > 1000);
+  CHECK(within > 1000);
+}
+
+TEST_CASE("whether rows overlap is decided at once, also of arrays without a stride in common") {
+  const unsigned char* const memory = reinterpret_cast<const unsigned char*>(std::uintptr_t{1} << 20);  // never read
+  constexpr std::int64_t kMany = std::int64_t{1} << 31;
+  const std::array<StridedDim, 1> a = {{{"a", kMany, 1 << 20}}}, b = {{{"b", kMany, (1 << 20) + 2}}};
+  CHECK(api::rows_overlap({memory, a, 64}, {memory + 32, b, 64}));
+  // Odd bytes of one and even bytes of the other: 2^31 steps would prove that they never meet, and are not taken.
+  CHECK(!api::rows_overlap({memory, a, 1}, {memory + 1, b, 1}));
+}
+
 TEST_CASE("dense strides: HND and NHD, codes and scales") {
   KvCacheDesc cache;
   cache.k.format = KvFormat::kMxfp4;
@@ -197,6 +275,23 @@ TEST_CASE("interleaved pages of every format and order validate and do not overl
         }
       }
     }
+  }
+}
+
+TEST_CASE("interleaved pages of sizes that no cache has, or at a base that data cannot have: 0 bytes, and nothing set") {
+  test::SmallCache good;
+  const KvCacheDesc& desc = good.desc;
+  REQUIRE(desc.k.page_stride_bytes == 2048);
+  for (int wrong = 0; wrong < 3; ++wrong) {
+    KvCacheDesc cache = desc;
+    if (wrong == 0) cache.head_dim = 33;
+    if (wrong == 1) cache.num_pages = -1;
+    CHECK(set_interleaved_pages(cache, PageOrder::kHnd, good.k_data.data() + (wrong == 2 ? 4 : 0)) == 0);
+    CHECK(cache.k.page_stride_bytes == 2048);
+    CHECK(cache.k.data == desc.k.data);
+    if (wrong == 2) continue;
+    CHECK(dense_data_bytes(cache, cache.k) == 0);
+    CHECK(dense_scale_bytes(cache, cache.v) == 0);
   }
 }
 

@@ -153,6 +153,20 @@ TEST_CASE("append_two_tier: nothing is written when an argument is refused") {
                                         recent_table, kOnCpu),
                         Status::kInvalidSize, "old_table_stride is -4", "0 or more");
   }
+  SUBCASE("a stride of the table whose rows leave the address space") {
+    FP4PA_CHECK_REFUSED(append_two_tier(desc, in.rows(), in.rows(), indptr, seq_lens, 3, kTokens, old_table,
+                                        std::int64_t{1} << 62, recent_table, kOnCpu),
+                        Status::kInvalidSize, "old_table_stride is 4611686018427387904", "over 3 rows",
+                        "allowed with batch 3: up to 144115188075855872");
+  }
+  SUBCASE("an indptr with tokens for a call that has none") {
+    FP4PA_CHECK_REFUSED(append_two_tier(desc, {}, {}, indptr, seq_lens, 1, 0, nullptr, 0, nullptr, kOnCpu), Status::kInvalidIndptr,
+                        "indptr[1] = 3", "0 tokens", "allowed");
+    const std::int32_t none[2] = {0, 0};
+    CHECK(append_two_tier(desc, {}, {}, none, nullptr, 1, 0, nullptr, 0, nullptr, kOnCpu) == Status::kOk);
+    CHECK(append_two_tier(desc, {}, {}, nullptr, nullptr, 0, 0, nullptr, 0, nullptr, kOnCpu) == Status::kOk);
+    CHECK(append_two_tier(desc, {}, {}, nullptr, nullptr, 1, 0, nullptr, 0, nullptr, kOnCpu) == Status::kOk);
+  }
   SUBCASE("a bad tier") {
     TwoTierDesc bad = desc;
     bad.recent.page_size = 0;

@@ -41,6 +41,17 @@ TEST_CASE("the detail is kept per thread and truncated without harm") {
   CHECK(std::string(fp4pa::last_error_detail()) == std::string(511, 'x'));
 }
 
+TEST_CASE("the detail is UTF-8, whatever a file or a caller calls things") {
+  const auto detail_of = [](const std::string& text) {
+    (void)fp4pa::api::fail(Status::kFileError, "%s", text.c_str());
+    return std::string(fp4pa::last_error_detail());
+  };
+  CHECK(detail_of("gr\xc3\xbc\xc3\x9f dich \xe2\x82\xac \xf0\x9f\x98\x80") == "gr\xc3\xbc\xc3\x9f dich \xe2\x82\xac \xf0\x9f\x98\x80");
+  CHECK(detail_of("a\xff" "b\xc3") == "a?b?");
+  CHECK(detail_of("\xc0\xaf \xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82") == "?? ??? ???? ??");  // too long, a surrogate, too large, cut
+  CHECK(detail_of(std::string(510, 'x') + "\xc3\xbc") == std::string(510, 'x') + '?');
+}
+
 TEST_CASE("a failure may quote the one before it") {
   (void)fp4pa::api::fail(Status::kInvalidSize, "page_size is 0");
   (void)fp4pa::api::fail(Status::kInvalidSize, "recent: %s", fp4pa::last_error_detail());

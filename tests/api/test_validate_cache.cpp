@@ -8,6 +8,7 @@
 #include "tests/api/small_cache.hpp"
 
 using namespace fp4pa;
+using test::Bytes;
 using test::SmallCache;
 
 TEST_CASE("every format, and every pair of formats, is accepted as laid out by the helpers") {
@@ -202,6 +203,45 @@ TEST_CASE("overlapping strides of scales, along head_dim and along tokens") {
   FP4PA_CHECK_REFUSED(validate(tokens.desc), Status::kInvalidStrides, "v.scale_head_stride_bytes is 127", "at least 128");
 }
 
+TEST_CASE("arrays that lie in each other's rows") {
+  SmallCache cache(KvFormat::kMxfp4, KvFormat::kMxfp4);  // rows of 32 bytes and of 2
+  cache.desc.v.data = cache.k_data.data();
+  FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kInvalidStrides, "v.data is 0x", "k.data at 0x", "allowed", "do not overlap");
+  cache.desc.v.data = cache.k_data.data() + 16;
+  FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kInvalidStrides, "v.data is 0x", "k.data at 0x");
+  cache.desc.v.data = cache.k_data.data() + 3 * 2048 - 32;  // K's last row
+  FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kInvalidStrides, "v.data is 0x", "k.data at 0x");
+  cache.desc.v.data = cache.k_data.data() + 3 * 2048;
+  CHECK(validate(cache.desc) == Status::kOk);
+  cache.desc.v.data = cache.v_data.data();
+  cache.desc.k.scales = cache.k_data.data();
+  FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kInvalidStrides, "k.scales is 0x", "k.data at 0x");
+  cache.desc.k.scales = cache.v_scales.data();
+  FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kInvalidStrides, "v.scales is 0x", "k.scales at 0x");
+  cache.desc.k.scales = cache.v_data.data() + 100;
+  FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kInvalidStrides, "v.data is 0x", "k.scales at 0x");
+}
+
+TEST_CASE("arrays that lie in each other's gaps: a token's K, K's scales, V and V's scales one behind the other") {
+  SmallCache cache;
+  Bytes pool(3 * 2 * 32 * 80);
+  KvCacheDesc& d = cache.desc;
+  for (KvTensorDesc* t : {&d.k, &d.v}) {
+    t->token_stride_bytes = t->scale_token_stride_bytes = 80;
+    t->head_stride_bytes = t->scale_head_stride_bytes = 32 * 80;
+    t->page_stride_bytes = t->scale_page_stride_bytes = 2 * 32 * 80;
+  }
+  d.k.data = pool.data();
+  d.v.data = pool.data() + 32;
+  d.k.scales = pool.data() + 64;
+  d.v.scales = pool.data() + 66;
+  CHECK(validate(d) == Status::kOk);
+  d.v.scales = pool.data() + 65;
+  FP4PA_CHECK_REFUSED(validate(d), Status::kInvalidStrides, "v.scales is 0x", "k.scales at 0x");
+  d.v.scales = pool.data() + 79;  // its second byte is the next token's K
+  FP4PA_CHECK_REFUSED(validate(d), Status::kInvalidStrides, "v.scales is 0x", "k.data at 0x");
+}
+
 TEST_CASE("a stride of 0 is fine for a dimension of size 1") {
   SmallCache cache;
   cache.desc.num_pages = 1;
@@ -214,6 +254,11 @@ TEST_CASE("strides that leave the address space are refused without overflow") {
   SmallCache cache;
   cache.desc.v.page_stride_bytes = std::numeric_limits<std::int64_t>::max() / 16 * 16;
   FP4PA_CHECK_REFUSED(validate(cache.desc), Status::kInvalidStrides, "v.page_stride_bytes is 9223372036854775792",
+                      "address space");
+  SmallCache far;  // no sum of these wraps, and no memory has them either
+  far.desc.k.head_stride_bytes = std::int64_t{1} << 61;
+  far.desc.num_pages = 1;
+  FP4PA_CHECK_REFUSED(validate(far.desc), Status::kInvalidStrides, "k.head_stride_bytes is 2305843009213693952", "over 1 steps",
                       "address space");
   SmallCache many;
   many.desc.num_kv_heads = std::numeric_limits<std::int32_t>::max();

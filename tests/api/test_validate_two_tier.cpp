@@ -41,6 +41,18 @@ TEST_CASE("two tiers: a failure names its tier") {
   FP4PA_CHECK_REFUSED(validate(other.desc), Status::kNullPointer, "recent: v.data is null");
 }
 
+TEST_CASE("two tiers: no row of one lies in the other") {
+  SmallTwoTier same;
+  same.desc.old_tier.k.data = same.desc.recent.k.data;
+  FP4PA_CHECK_REFUSED(validate(same.desc), Status::kInvalidStrides, "recent.k.data is 0x", "old_tier.k.data at 0x", "do not overlap");
+  // Pages of one size in one pool, which page ids keep apart.
+  same.desc.old_tier.k.page_stride_bytes = same.desc.recent.k.page_stride_bytes;
+  CHECK(validate(same.desc) == Status::kOk);
+  SmallTwoTier within;
+  within.desc.old_tier.v.scales = within.recent.v_data.data() + 1;
+  FP4PA_CHECK_REFUSED(validate(within.desc), Status::kInvalidStrides, "recent.v.data is 0x", "old_tier.v.scales at 0x");
+}
+
 TEST_CASE("two tiers: heads, head_dim and rotation agree") {
   SmallTwoTier heads;
   heads.desc.recent.num_kv_heads = 1;

@@ -87,7 +87,7 @@ TEST_CASE("copy_pages: ids outside the pool and pages in two roles are refused, 
     CHECK(says(words));
     CHECK(pool.snapshot() == before);
   };
-  refused({0, 6}, {1, 2}, Status::kBlockIdOutOfRange, "src[1] = 6; the pool has pages 0 to 5");
+  refused({0, 6}, {1, 2}, Status::kBlockIdOutOfRange, "src[1] = 6; allowed: 0 to 5");
   refused({0, 1}, {2, -1}, Status::kBlockIdOutOfRange, "dst[1] = -1");
   refused({0, 1}, {1, 2}, Status::kInvalidArgument, "page 1 is the source of copy 1");
   refused({3}, {3}, Status::kInvalidArgument, "page 3");

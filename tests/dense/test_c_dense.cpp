@@ -54,6 +54,25 @@ TEST_CASE("C dense: the layout of the published structs does not move") {
   CHECK(offsetof(fp4pa_mxfp8_args, o) == 200);
 }
 
+TEST_CASE("C dense: fields of 0 or 1 may have no other value") {
+  fp4pa_dense_config dense;
+  fp4pa_mxfp8_config mxfp8;
+  fp4pa_dense_config_init(&dense);
+  fp4pa_mxfp8_config_init(&mxfp8);
+  fp4pa_dense_plan* dense_plan = nullptr;
+  fp4pa_mxfp8_plan* mxfp8_plan = nullptr;
+  dense.causal = mxfp8.causal = 2;
+  DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_plan_create(&dense, &dense_plan)), Status::kInvalidArgument, "causal is 2; allowed: 0, 1");
+  DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_mxfp8_plan_create(&mxfp8, &mxfp8_plan)), Status::kInvalidArgument, "causal is 2; allowed: 0, 1");
+  dense.causal = mxfp8.causal = 1;
+  dense.batch_invariant = mxfp8.batch_invariant = -1;
+  DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_plan_create(&dense, &dense_plan)), Status::kInvalidArgument, "batch_invariant is -1");
+  DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_mxfp8_plan_create(&mxfp8, &mxfp8_plan)), Status::kInvalidArgument, "batch_invariant is -1");
+  dense.batch_invariant = 1;
+  dense.smooth_k = 17;
+  DENSE_CHECK_REFUSED(static_cast<Status>(fp4pa_dense_plan_create(&dense, &dense_plan)), Status::kInvalidArgument, "smooth_k is 17; allowed: 0, 1");
+}
+
 TEST_CASE("C dense: a call gives the bits of the C++ call") {
   const char* const backend = kTargets[0].backend;
   DenseCall call({{7, 9}, {40, 33}, 4, 2, 64, true, 0.2f});

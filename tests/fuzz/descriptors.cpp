@@ -55,15 +55,19 @@ void require(bool truth) {
 
 alignas(256) unsigned char memory[4096];
 
-void read_tensor(Reader& in, fp4pa::KvTensorDesc& tensor) {
+/// Where nobody looks: one of 8 arrays, so far apart that no description makes one reach into the next.
+unsigned char* array(int index) { return reinterpret_cast<unsigned char*>(std::uintptr_t(index + 1) << 60); }
+
+/// @param first_array  of the two that are the tensor's
+void read_tensor(Reader& in, fp4pa::KvTensorDesc& tensor, int first_array) {
   tensor.format = in.enumerator<fp4pa::KvFormat>(7);
   tensor.scale_axis = in.flag() ? in.enumerator<fp4pa::VScaleAxis>(2) : fp4pa::VScaleAxis::kHeadDim;
   if (in.flag() && in.flag() && in.flag()) {
     tensor.nibble_order = in.enumerator<fp4pa::NibbleOrder>(2);
     tensor.scale_swizzle = in.enumerator<fp4pa::ScaleSwizzle>(2);
   }
-  tensor.data = in.raw<std::uint8_t>() < 240 ? memory : memory + in.raw<std::uint8_t>();
-  if (fp4pa::has_scales(tensor.format) != (in.raw<std::uint8_t>() >= 250)) tensor.scales = memory;
+  tensor.data = in.raw<std::uint8_t>() < 240 ? array(first_array) : memory + in.raw<std::uint8_t>();
+  if (fp4pa::has_scales(tensor.format) != (in.raw<std::uint8_t>() >= 250)) tensor.scales = array(first_array + 1);
   tensor.global_scale = in.raw<std::uint8_t>() < 200 ? 1.0f : in.raw<float>();
   if (in.raw<std::uint8_t>() >= 250) tensor.global_scale_ptr = reinterpret_cast<const float*>(memory);
   tensor.global_scale_per_head = in.raw<std::uint8_t>() >= 250;
@@ -81,7 +85,8 @@ void spoil_strides(Reader& in, fp4pa::KvTensorDesc& tensor) {
   }
 }
 
-fp4pa::KvCacheDesc read_cache(Reader& in) {
+/// @param first_array  of the four that are the cache's
+fp4pa::KvCacheDesc read_cache(Reader& in, int first_array) {
   fp4pa::KvCacheDesc cache;
   cache.head_dim = in.pick<std::int32_t>({32, 64, 96, 128, 256, 48, 0, -32});
   cache.num_kv_heads = in.pick<std::int32_t>({1, 2, 8, 3, 0});
@@ -90,8 +95,8 @@ fp4pa::KvCacheDesc read_cache(Reader& in) {
   cache.rotation = in.pick<fp4pa::Rotation>({fp4pa::Rotation::kNone, fp4pa::Rotation::kHadamard32});
   cache.scale_mode = in.enumerator<fp4pa::ScaleMode>(4);
   cache.nvfp4_scale = in.enumerator<fp4pa::Nvfp4Scale>(2);
-  read_tensor(in, cache.k);
-  read_tensor(in, cache.v);
+  read_tensor(in, cache.k, first_array);
+  read_tensor(in, cache.v, first_array + 2);
   const auto order = in.flag() ? fp4pa::PageOrder::kHnd : fp4pa::PageOrder::kNhd;
   if (in.flag()) {
     fp4pa::set_dense_strides(cache, order);
@@ -128,7 +133,7 @@ void check_refusal(fp4pa::Status status) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Reader in(data, size);
   fp4pa::AttentionConfig config;
-  config.cache = read_cache(in);
+  config.cache = read_cache(in, 0);
   if (const fp4pa::Status s = fp4pa::validate(config.cache); s != fp4pa::Status::kOk) {
     check_refusal(s);
   } else {
@@ -138,7 +143,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   config.two_tier = in.flag();
   if (config.two_tier) {
-    config.recent = read_cache(in);
+    config.recent = read_cache(in, 4);
     config.window_tokens = in.pick<std::int32_t>({16, 64, 256, 0});
     config.group_tokens = in.pick<std::int32_t>({32, 16, 64, 1, 0});
     config.ring_pages = in.pick<std::int32_t>({1, 6, 96, 0});

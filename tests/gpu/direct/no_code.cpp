@@ -27,9 +27,21 @@ int check() {
   if (cuda->available) return std::puts("FAILED: cuda is available without code"), 1;
   if (std::strstr(cuda->detail, "no kernel of this build") == nullptr) return std::puts("FAILED: it does not say why"), 1;
 
+  // A plan that would be one but for the device; it looks at addresses, not at what is there.
+  alignas(256) static unsigned char pool[1 << 16];
   AttentionConfig config;
-  config.backend = "cuda";
+  config.cache.k.format = config.cache.v.format = KvFormat::kMxfp4;
+  config.cache.num_kv_heads = 1;
+  config.cache.head_dim = 128;
+  config.cache.page_size = 16;
+  config.cache.num_pages = 1;
+  set_interleaved_pages(config.cache, PageOrder::kHnd, pool);
+  config.num_q_heads = 1;
+  config.max_batch = config.max_q_tokens = config.max_q_len = config.max_kv_len = 1;
   AttentionPlan plan;
+  config.backend = "cpu";
+  if (fp4pa::plan(config, &plan) != Status::kOk) return std::printf("FAILED: the CPU plans it not: %s\n", last_error_detail()), 1;
+  config.backend = "cuda";
   if (fp4pa::plan(config, &plan) != Status::kBackendUnavailable) return std::puts("FAILED: a plan for it is not refused"), 1;
   return std::puts("as it should be"), 0;
 }
