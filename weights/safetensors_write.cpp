@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "api/utf8.hpp"
 #include "weights/safetensors.hpp"
 
 namespace fp4pa::safetensors {
@@ -20,28 +21,12 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) { throw Error(path.string() + ": cannot write: " + why); }
 
-/// Bytes of the character at the front of a text that is not empty; 0 where it is not UTF-8.
-std::size_t character_bytes(std::string_view text) noexcept {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  // The second byte's range keeps out what a shorter form could hold, halves of surrogate pairs, and what is above U+10FFFF.
-  const std::size_t size = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
-  const unsigned low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-  const unsigned high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-  if (size == 0 || byte(1) < low || byte(1) > high) return 0;
-  for (std::size_t i = 2; i < size; ++i) {
-    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
-  }
-  return size;
-}
-
 /// `text` as a JSON string. Throws Error where it is not UTF-8.
 /// @param path  for messages
 std::string quoted(const fs::path& path, std::string_view text) {
   std::string out = "\"";
   for (std::size_t i = 0; i < text.size();) {
-    const std::size_t bytes = character_bytes(text.substr(i));
+    const std::size_t bytes = api::utf8_bytes(text.substr(i));
     const auto c = static_cast<unsigned char>(text[i]);
     if (bytes == 0) refuse(path, shown(text) + " is not UTF-8 at byte " + std::to_string(i));
     if (c == '"' || c == '\\') {
