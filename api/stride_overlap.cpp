@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "api/saturating.hpp"
 
@@ -27,28 +28,33 @@ struct SortedDims {
   }
 };
 
-/// Rows that nest, and what the innermost `n` dimensions of them span.
-struct Nest {
-  SortedDims sorted;
-  std::array<std::int64_t, kMostDims + 1> spans{};
+/// A row, or blocks of the level below at a stride.
+struct Level {
+  std::int64_t span;  ///< of all of it
+  std::int64_t stride = 0, size = 1;
 
-  explicit Nest(const StridedRows& rows) noexcept : sorted(rows.dims) {
-    spans[0] = rows.row_bytes;
-    for (std::size_t i = 0; i < sorted.count; ++i) {
-      spans[i + 1] = spans[i] + (sorted.dims[i]->size - 1) * sorted.dims[i]->stride_bytes;
-    }
-  }
+  [[nodiscard]] bool is_row() const noexcept { return stride == 0; }
 };
 
-/// The innermost dimensions of a nest, as a block of rows.
-struct Block {
-  const Nest* nest;
-  std::size_t depth;
+/// Rows that nest, by levels: a row, the innermost dimension of rows, and so on outwards.
+class Nest {
+ public:
+  explicit Nest(const StridedRows& rows) noexcept {
+    const SortedDims sorted(rows.dims);
+    levels_[0] = {rows.row_bytes};
+    for (std::size_t i = 0; i < sorted.count; ++i) {
+      const StridedDim& dim = *sorted.dims[i];
+      levels_[i + 1] = {levels_[i].span + (dim.size - 1) * dim.stride_bytes, dim.stride_bytes, dim.size};
+    }
+    outermost_ = &levels_[sorted.count];
+  }
+  Nest(const Nest&) = delete;
+  /// The level below one that is no row stands in front of it.
+  [[nodiscard]] const Level* outermost() const noexcept { return outermost_; }
 
-  [[nodiscard]] std::int64_t span() const noexcept { return nest->spans[depth]; }
-  [[nodiscard]] std::int64_t size() const noexcept { return nest->sorted.dims[depth - 1]->size; }
-  [[nodiscard]] std::int64_t stride() const noexcept { return depth == 0 ? 0 : nest->sorted.dims[depth - 1]->stride_bytes; }
-  [[nodiscard]] Block inner() const noexcept { return {nest, depth - 1}; }
+ private:
+  std::array<Level, kMostDims + 1> levels_{};
+  const Level* outermost_;
 };
 
 [[nodiscard]] constexpr std::int64_t floor_div(std::int64_t a, std::int64_t b) noexcept { return a / b - (a % b < 0 ? 1 : 0); }
@@ -59,20 +65,21 @@ struct Block {
 class Search {
  public:
   /// @param offset  of b's first byte behind a's
-  [[nodiscard]] bool meet(Block a, Block b, std::int64_t offset) noexcept {
-    if (offset >= a.span() || -offset >= b.span() || --pairs_left_ < 0) return false;
-    if (a.depth == 0 && b.depth == 0) return true;
-    if (a.stride() < b.stride()) return meet(b, a, -offset);
-    const bool together = a.stride() == b.stride();  // what counts is how many steps b is ahead
-    const Block in_b = together ? b.inner() : b;
-    const std::int64_t stride = a.stride();
+  [[nodiscard]] bool meet(const Level* a, const Level* b, std::int64_t offset) noexcept {
+    if (offset >= a->span || -offset >= b->span || --pairs_left_ < 0) return false;
+    if (a->is_row() && b->is_row()) return true;
+    if (a->stride < b->stride) return meet(b, a, -offset);
+    const bool together = a->stride == b->stride;  // what counts is how many steps b is ahead
+    const Level* const in_a = a - 1;
+    const Level* const in_b = together ? b - 1 : b;
+    const std::int64_t stride = a->stride;
     // b's block against the one that is `step` strides behind a's first; negative if b has stepped.
-    std::int64_t first = ceil_div(offset - a.inner().span() + 1, stride);
-    std::int64_t last = floor_div(offset + in_b.span() - 1, stride);
-    first = std::max(first, together ? 1 - b.size() : 0);
-    last = std::min(last, a.size() - 1);
+    std::int64_t first = ceil_div(offset - in_a->span + 1, stride);
+    std::int64_t last = floor_div(offset + in_b->span - 1, stride);
+    first = std::max(first, together ? 1 - b->size : 0);
+    last = std::min(last, a->size - 1);
     for (std::int64_t step = first; step <= last && pairs_left_ > 0; ++step) {
-      if (meet(a.inner(), in_b, offset - step * stride)) return true;
+      if (meet(in_a, in_b, offset - step * stride)) return true;
     }
     return false;
   }
@@ -106,8 +113,8 @@ bool rows_overlap(const StridedRows& a, const StridedRows& b) noexcept {
   if (at_b < at_a) return rows_overlap(b, a);
   const Nest nest_a(a), nest_b(b);
   // Beyond a's span no row of a is left, so that the rest is in small numbers.
-  if (at_b - at_a >= static_cast<std::uintptr_t>(nest_a.spans[nest_a.sorted.count])) return false;
-  return Search().meet({&nest_a, nest_a.sorted.count}, {&nest_b, nest_b.sorted.count}, static_cast<std::int64_t>(at_b - at_a));
+  if (at_b - at_a >= static_cast<std::uintptr_t>(nest_a.outermost()->span)) return false;
+  return Search().meet(nest_a.outermost(), nest_b.outermost(), static_cast<std::int64_t>(at_b - at_a));
 }
 
 }  // namespace fp4pa::api
