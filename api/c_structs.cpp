@@ -1,8 +1,6 @@
 // Field by field, in the order of the C++ headers. Enumerations are passed on as they are: validation names a bad one.
 #include "api/c_structs.hpp"
 
-#include <cstdio>
-
 namespace fp4pa::api {
 namespace {
 
@@ -39,9 +37,12 @@ namespace {
   out->scale_head_stride_bytes = in.scale_head_stride_bytes;
   out->global_scale = in.global_scale;
   out->global_scale_ptr = in.global_scale_ptr;
-  char flag[64];
-  std::snprintf(flag, sizeof flag, "%s.%s.global_scale_per_head", cache, name);
-  return read_flag(flag, in.global_scale_per_head, &out->global_scale_per_head);
+  const std::int32_t per_head = in.global_scale_per_head;
+  if (per_head != 0 && per_head != 1) {
+    return fail(Status::kInvalidArgument, "%s.%s.global_scale_per_head is %d; allowed: 0, 1", cache, name, static_cast<int>(per_head));
+  }
+  out->global_scale_per_head = per_head == 1;
+  return Status::kOk;
 }
 
 void layout_to_c(const KvTensorDesc& in, fp4pa_kv_tensor* out) noexcept {
