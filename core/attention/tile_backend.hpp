@@ -57,6 +57,7 @@ concept TileBackend = requires(B b, typename B::Scores& scores, typename B::Outp
   requires std::same_as<decltype(B::kSegments), const std::int32_t>;  // 1, or 2 for a two-tier cache
   requires B::kSegments == 1 || B::kSegments == 2;
   requires std::same_as<decltype(B::kTileKeys), const std::int32_t>;  // keys of a tile of scores
+  requires B::kTileKeys > 0;  // clang 22 does not ask in a decltype whether a member is private
   requires KeyStream<FirstStream<B>>;
   { b.template open<0>(rows, item, range) } -> std::same_as<FirstStream<B>>;
 
