@@ -5,6 +5,7 @@
 
 #include "api/dense_strides.hpp"
 #include "api/workspace.hpp"
+#include "core/attention/row_map.hpp"
 
 namespace fp4pa::api {
 namespace {
@@ -110,9 +111,8 @@ core::AttentionParams make_params(const RunRequest& request) noexcept {
 }
 
 core::WorkList work_list(const core::AttentionParams& p) noexcept {
-  return {p.partition,   p.qo_indptr,      p.seq_lens,
-          p.batch,       p.num_kv_heads,   p.group_heads,
-          p.sliding_window, p.causal && p.tree_mask == nullptr};
+  const bool ends_at_row = p.causal && p.tree_mask == nullptr;
+  return {p.partition, p.qo_indptr, p.seq_lens, p.batch, p.num_kv_heads, p.group_heads, core::scheduled_window(p), ends_at_row};
 }
 
 }  // namespace fp4pa::api

@@ -51,9 +51,10 @@ Status validate_masks(const AttentionConfig& c) {
   if (!c.tree_mask) return Status::kOk;
   FP4PA_RETURN_IF_FAILED(check(c.max_q_len <= 64, Status::kInvalidArgument,
                                "tree_mask with max_q_len %d; allowed: up to 64 query tokens of a sequence", c.max_q_len));
-  // In a tree a query's index is not its depth, so distances between tokens are not what these two would take them for.
-  FP4PA_RETURN_IF_FAILED(check(c.sliding_window == 0, Status::kInvalidArgument,
-                               "tree_mask with sliding_window %d; allowed: 0", c.sliding_window));
+  // Queries are not as far apart as their indices say. A window counts from a query's depth, and must not end within the tree; ALiBi
+  // would need the depth of every key.
+  FP4PA_RETURN_IF_FAILED(check(c.sliding_window == 0 || c.sliding_window >= c.max_q_len, Status::kInvalidArgument,
+                               "tree_mask with sliding_window %d; allowed: 0, or at least max_q_len = %d", c.sliding_window, c.max_q_len));
   return check(!c.alibi, Status::kInvalidArgument, "tree_mask with alibi = %d; allowed: 0", 1);
 }
 

@@ -5,7 +5,9 @@
 // builtins that become instructions, and what has no instruction (`from_exp2`) is made of them.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 #include "core/macros.hpp"
 
@@ -35,6 +37,14 @@ namespace from_exp2 {
 [[nodiscard]] FP4PA_FN float exp(float x) { return FP4PA_MATH(expf)(x); }
 [[nodiscard]] FP4PA_FN float fma(float a, float b, float c) { return FP4PA_MATH(fmaf)(a, b, c); }
 [[nodiscard]] FP4PA_FN float max(float a, float b) { return FP4PA_MATH(fmaxf)(a, b); }
+
+[[nodiscard]] FP4PA_FN std::int32_t count_bits(std::uint64_t x) {
+#if defined(__CUDA_ARCH__)
+  return __popcll(x);  // std::popcount is no device function: nvcc takes it, and makes nothing of it
+#else
+  return std::popcount(x);
+#endif
+}
 
 #if FP4PA_DEVICE_HAS_LIBM
 [[nodiscard]] FP4PA_FN float tanh(float x) { return ::tanhf(x); }

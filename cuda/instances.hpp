@@ -213,6 +213,7 @@ inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
     return mine == KvKind::kAny || mine == kind_of(tensor);
   };
   if (i.plain && !is_plain(i, c)) return false;
+  if (c.tree_mask && c.sliding_window > 0 && !core::takes_tree_windows(i)) return false;
   // Warps that decode beside the products know rows of scales along tokens by whole pieces of a page.
   if (i.producers > 0 && core::along_tokens(i.v[0]) && c.cache.page_size % core::kScalePiece != 0) return false;
   if (i.exact_head_dim ? i.head_dim != c.cache.head_dim : i.head_dim < c.cache.head_dim) return false;

@@ -113,6 +113,7 @@ inline constexpr int kAtomQueries = 16;
     if (mine == KvKind::kAnyRecent) return !has_scales(tensor.format);
     return mine == KvKind::kAny || mine == kind_of(tensor);
   };
+  if (c.tree_mask && c.sliding_window > 0 && !core::takes_tree_windows(i)) return false;
   if (i.exact_head_dim ? i.head_dim != c.cache.head_dim : i.head_dim < c.cache.head_dim) return false;
   if (!fits(i.k[0], c.cache.k) || !fits(i.v[0], c.cache.v)) return false;
   // The matrix core applies one scale to 32 tokens: none of its blocks may lie in two rows of scales.

@@ -9,6 +9,8 @@
 // rescaling, no tiles, so that nothing of the library's online form is assumed.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -33,13 +35,15 @@ struct QueryRow {
   std::optional<std::uint64_t> tree_mask;  ///< bit j: sees the sequence's query j; replaces the causal rule among them
 };
 
-/// Whether the row sees key `key`.
+/// Whether the row sees key `key`. In a tree its position, for the window, is its depth: the queries that it sees but one, itself.
 [[nodiscard]] inline bool sees(const QueryRow& row, std::int64_t key) {
   const std::int64_t first_query = row.num_keys - row.num_queries;
-  const std::int64_t position = first_query + row.query_index;
+  std::int64_t position = first_query + row.query_index;
   if (row.tree_mask.has_value()) {
+    const std::uint64_t existing = ~std::uint64_t{0} >> (64 - row.num_queries);
+    position = first_query + std::max(0, std::popcount(*row.tree_mask & existing) - 1);
     const std::int64_t j = key - first_query;
-    if (j >= 0 && (*row.tree_mask >> j & 1u) == 0) return false;
+    if (j >= 0) return (*row.tree_mask >> j & 1u) != 0;
   } else if (row.causal && key > position) {
     return false;
   }

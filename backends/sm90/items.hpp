@@ -60,7 +60,7 @@ class ItemRing {
     *exists(at) = found ? 1 : 0;
     if (found) {
       const core::RowMap rows(p, item);
-      new (slot(at)) PublishedItem{item, rows, core::keys_of(p, rows, item)};
+      new (slot(at)) PublishedItem{item, rows, core::keys_of<false>(p, rows, item)};
     }
     exec.arrive(full(at));
   }

@@ -53,7 +53,7 @@ template <TileBackend B>
 FP4PA_FN void mask_scores(B& b, const AttentionParams& p, const RowMap& rows, KeyRange keys, typename B::Scores& scores) {
   if (!kIsPlain<B> && p.tree_mask != nullptr) {
     b.each_score(scores, [&](float& score, std::int32_t row, std::int32_t key) {
-      if (key >= keys.end || !RowMask(p, rows, existing_row(rows, row)).sees(key)) score = kMinusInf;
+      if (key >= keys.end || !RowMask<kTakesTreeWindows<B>>(p, rows, existing_row(rows, row)).sees(key)) score = kMinusInf;
     });
     return;
   }
@@ -81,6 +81,7 @@ FP4PA_FN void attend_segment(B& b, const AttentionParams& p, const RowMap& rows,
                              RunningState<B>& state) {
   if (range.empty()) return;
   const bool adjusts = !kIsPlain<B> && (p.softcap_log2 > 0.0f || p.alibi_slopes != nullptr);
+  const bool tree_windows = kTakesTreeWindows<B> && p.tree_mask != nullptr && p.sliding_window > 0;
   auto stream = b.template open<S>(rows, item, range);
   while (!stream.done()) {
     const KeyRange keys = stream.keys();
@@ -88,7 +89,7 @@ FP4PA_FN void attend_segment(B& b, const AttentionParams& p, const RowMap& rows,
     auto scores = b.multiply_query_key(stream);
     if (adjusts) adjust_scores(b, p, rows, scores);
     const bool full = keys.end - keys.begin == B::kTileKeys;
-    if (!full || !rows.all_see.contains(keys)) mask_scores(b, p, rows, keys, scores);
+    if (!full || tree_windows || !rows.all_see.contains(keys)) mask_scores(b, p, rows, keys, scores);
     online_softmax(b, scores, state);
     b.multiply_probability_value(stream, scores, state.output);
     stream.release();
@@ -121,8 +122,10 @@ FP4PA_FN void store_result(B& b, const AttentionParams& p, const RowMap& rows, R
 
 /// The keys of an item that any of its rows may see: keys before every row's window are not only masked but never read, since an
 /// engine may have freed their pages.
+/// @tparam kTreeWindows  as of RowMask
+template <bool kTreeWindows>
 [[nodiscard]] FP4PA_FN KeyRange keys_of(const AttentionParams& p, const RowMap& rows, const WorkItem& item) {
-  const std::int32_t first_key = first_visible_key(p, rows);
+  const std::int32_t first_key = first_visible_key<kTreeWindows>(p, rows);
   const std::int32_t tile_begin = item.tiles.begin * kScheduleTokens;
   const std::int32_t tile_end = item.tiles.end * kScheduleTokens;
   return {tile_begin > first_key ? tile_begin : first_key, tile_end < rows.kv_len ? tile_end : rows.kv_len};
@@ -145,7 +148,7 @@ template <TileBackend B>
 FP4PA_FN void attend(B& b, const AttentionParams& p, const WorkItem& item, const RowMap& rows) {
   RunningState<B> state{b.row_vector(kMinusInf), b.row_vector(0.0f), b.zero_output()};
 
-  const KeyRange keys = keys_of(p, rows, item);
+  const KeyRange keys = keys_of<kTakesTreeWindows<B>>(p, rows, item);
   if constexpr (B::kSegments == 1) {
     attend_segment<0>(b, p, rows, item, keys, state);
   } else {

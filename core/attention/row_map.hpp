@@ -9,9 +9,13 @@
 
 #include "core/attention/params.hpp"
 #include "core/macros.hpp"
+#include "core/math.hpp"
 #include "core/schedule/work.hpp"
 
 namespace fp4pa::core {
+
+/// Queries of a sequence in a call with a tree mask, which has a bit for each.
+inline constexpr std::int32_t kMaxTreeQueries = 64;
 
 /// A half-open range of key positions of one sequence.
 struct KeyRange {
@@ -30,7 +34,7 @@ struct RowMap {
   std::int32_t first_head;  // query head of the group's first
   std::int32_t first_row;   // packed row of row 0
   std::int32_t num_rows;    // rows of the tile that exist
-  KeyRange all_see;         // keys that every row sees: tiles within need no mask, and most lie within
+  KeyRange all_see;         // keys that every row sees (but for windows of a tree): tiles within need no mask, and most lie within
 
   FP4PA_FN RowMap(const AttentionParams& p, const WorkItem& item)
       : first_token(p.qo_indptr[item.seq]),
@@ -75,6 +79,12 @@ struct RowMap {
 }
 
 /// The keys a row may see: a range, and among its sequence's queries only those of `tree` (all when there is no tree).
+///
+/// A query in a tree stands where it would stand at the end of its own branch: the bits of its mask are itself and those it descends
+/// from (where it sees none of them, it stands at the root). Its window counts from there, and cuts off none of the tree, because
+/// planning asks for a window no shorter than that.
+/// @tparam kTreeWindows  whether there may be trees under a sliding window
+template <bool kTreeWindows = true>
 struct RowMask {
   KeyRange range;
   std::int32_t tree_begin;  // key position of query 0
@@ -85,6 +95,10 @@ struct RowMask {
       : range{0, rows.kv_len}, tree_begin(rows.kv_len - rows.q_len), tree(0), has_tree(p.tree_mask != nullptr) {
     if (has_tree) {
       tree = p.tree_mask[rows.token(r)];
+      if constexpr (kTreeWindows) {
+        const std::int32_t seen = math::count_bits(tree << (kMaxTreeQueries - rows.q_len));
+        if (p.sliding_window > 0) range.begin = tree_begin + (seen > 0 ? seen : 1) - p.sliding_window;
+      }
     } else {
       range = visible_range(p, rows, r);
     }
@@ -96,10 +110,18 @@ struct RowMask {
   }
 };
 
-/// First key that any row of the tile sees.
+/// The window by which work is cut into tiles. Any query of a tree may be its root, whose window begins first.
+[[nodiscard]] FP4PA_FN constexpr std::int32_t scheduled_window(const AttentionParams& p) {
+  return p.sliding_window > 0 && p.tree_mask != nullptr ? p.sliding_window + kMaxTreeQueries - 1 : p.sliding_window;
+}
+
+/// First key that any row of the tile sees; in a tree, that the sequence's first query sees.
+/// @tparam kTreeWindows  as of RowMask
+template <bool kTreeWindows = true>
 [[nodiscard]] FP4PA_FN std::int32_t first_visible_key(const AttentionParams& p, const RowMap& rows) {
   if (p.sliding_window == 0) return 0;
-  const std::int32_t first = rows.position(0) + 1 - p.sliding_window;
+  const bool tree = kTreeWindows && p.tree_mask != nullptr;
+  const std::int32_t first = (tree ? rows.kv_len - rows.q_len : rows.position(0)) + 1 - p.sliding_window;
   return first > 0 ? first : 0;
 }
 

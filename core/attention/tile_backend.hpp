@@ -96,4 +96,12 @@ inline constexpr bool kIsPlain = [] {
   return false;
 }();
 
+/// Whether a back end was compiled for trees under a sliding window, too. The question of each score where its row's window begins
+/// makes loops longer that are asked for something else.
+template <class B>
+inline constexpr bool kTakesTreeWindows = [] {
+  if constexpr (requires { B::kTreeWindows; }) return B::kTreeWindows;
+  return !kIsPlain<B>;
+}();
+
 }  // namespace fp4pa::core

@@ -48,6 +48,9 @@ struct SimtConfig {
 /// Rows of the atom that a query row takes.
 [[nodiscard]] FP4PA_FN constexpr int rows_of_query(const SimtConfig& c) { return c.side_by_side == SideBySide::kNothing ? 1 : 2; }
 
+/// Whether an instance computes trees under a sliding window: those for any head_dim do.
+[[nodiscard]] FP4PA_FN constexpr bool takes_tree_windows(const SimtConfig& c) { return !c.exact_head_dim; }
+
 [[nodiscard]] FP4PA_FN constexpr bool divides_rows(const SimtConfig& c) { return c.divide == WarpsDivide::kRows; }
 
 /// Query rows of a work item, for `atom_queries` query rows an atom.

@@ -40,6 +40,7 @@ class SimtTileBackend {
   static constexpr SimtConfig kConfig = Shim::kConfig;
   static constexpr std::int32_t kSegments = kConfig.segments;
   static constexpr bool kPlain = kConfig.plain;
+  static constexpr bool kTreeWindows = takes_tree_windows(kConfig);
   static constexpr std::int32_t kTileKeys = kConfig.tile_keys;
   static constexpr int kRowTiles = kConfig.row_tiles;
   static constexpr int kQueries = Shim::ScoreAtom::kQueries / rows_of_query(kConfig);

@@ -46,8 +46,9 @@ struct AttentionConfig {
   float softcap = 0.0f;              ///< logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off. Before ALiBi and masks
   bool sinks = false;                ///< AttentionArgs::sinks is read
   bool alibi = false;                ///< AttentionArgs::alibi_slopes is read
-  bool tree_mask = false;            ///< AttentionArgs::tree_mask replaces the causal rule among a sequence's queries; not with
-                                     ///< sliding_window or alibi, and max_q_len is at most 64
+  bool tree_mask = false;            ///< AttentionArgs::tree_mask replaces the causal rule among a sequence's queries; not with alibi, and
+                                     ///< max_q_len is at most 64. sliding_window is 0 or at least max_q_len then, and counts from a
+                                     ///< query's depth, which is the number of queries that it sees (of a query that sees none: 1)
 
   std::int32_t max_batch = 0;        ///< 1 to 2^20
   std::int32_t max_q_tokens = 0;     ///< total query tokens of a call, over the batch; times num_q_heads below 2^31

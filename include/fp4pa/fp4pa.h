@@ -439,8 +439,9 @@ typedef struct fp4pa_attention_config {
   float softcap;          /* logits become softcap * tanh(logit / softcap), 2^-126 to 2^126; 0 = off. Before ALiBi and masks */
   int32_t sinks;          /* 0 or 1: fp4pa_attention_args.sinks is read */
   int32_t alibi;          /* 0 or 1: fp4pa_attention_args.alibi_slopes is read */
-  int32_t tree_mask;      /* 0 or 1: fp4pa_attention_args.tree_mask replaces the causal rule among a sequence's queries; not with
-                             sliding_window or alibi, and max_q_len is at most 64 */
+  int32_t tree_mask;      /* 0 or 1: fp4pa_attention_args.tree_mask replaces the causal rule among a sequence's queries; not with alibi,
+                             and max_q_len is at most 64. sliding_window is 0 or at least max_q_len then, and counts from a query's
+                             depth, which is the number of queries that it sees (of a query that sees none: 1) */
 
   int32_t max_batch;    /* 1 to 2^20 */
   int32_t max_q_tokens; /* query tokens of a call, over the batch; times num_q_heads below 2^31 */

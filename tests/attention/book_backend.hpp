@@ -84,8 +84,9 @@ class BookBackend {
     const std::int32_t border = first_segment_tokens(p_, rows.kv_len);
     require(S == 0 ? range.end <= border : range.begin >= border, "open");
     require(range.begin >= next_key_, "open");
-    // A key before every row's window is not even read: its page may be gone.
+    // A key before every row's window is not even read: its page may be gone. Of a tree it is the root's window that counts.
     bool seen = p_.sliding_window == 0;
+    if (p_.tree_mask != nullptr) seen = seen || range.begin > rows.kv_len - rows.q_len - p_.sliding_window;
     for (std::int32_t r = 0; r < rows.num_rows; ++r) seen = seen || RowMask(p_, rows, r).sees(range.begin);
     require(seen, "open");
     load_queries(rows);

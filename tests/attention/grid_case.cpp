@@ -60,7 +60,7 @@ void draw_masks(test::Random& random, Case& c) {
   if (c.causal && one_in(random, 4)) c.sliding_window = pick(random, {1, 2, 17, 64, 100, 200});
   if (one_in(random, 5)) c.softcap = pick(random, {2.0f, 30.0f});
   c.sinks = one_in(random, 5);
-  if (one_in(random, 6) && c.sliding_window == 0) c.tree = true;
+  if (one_in(random, 6) && (c.sliding_window == 0 || c.sliding_window >= 64)) c.tree = true;  // no window ends within a tree
   if (one_in(random, 5) && !c.tree) c.alibi = true;
   if (one_in(random, 3)) c.sm_scale = pick(random, {0.02f, 0.11f, 0.3f});
 }

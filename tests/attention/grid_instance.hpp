@@ -66,6 +66,7 @@ inline Case at_instance(Case c, const fp4pa::core::SimtConfig& i, int tile_rows)
     c.q_dtype = fp4pa::DType::kBF16;
     c.rotation = fp4pa::Rotation::kNone;
   }
+  if (c.tree && !fp4pa::core::takes_tree_windows(i)) c.sliding_window = 0;
   // A plain instance serves nothing else.
   if (i.plain) {
     if (i.terms == 1) {

@@ -174,6 +174,10 @@ TEST_CASE("body: every mask, one segment, tiles of 64 keys and of others") {
   SUBCASE("sliding window 1") { s.config.sliding_window = 1; }
   SUBCASE("sliding window 67") { s.config.sliding_window = 67; }
   SUBCASE("tree") { s.config.tree_mask = true; }
+  SUBCASE("tree under a sliding window") {
+    s.config.tree_mask = true;
+    s.config.sliding_window = 64;
+  }
   SUBCASE("sinks") { s.config.sinks = true; }
   SUBCASE("softcap") { s.config.softcap = 2.0f; }
   SUBCASE("ALiBi") { s.config.alibi = true; }

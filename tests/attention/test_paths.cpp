@@ -119,6 +119,52 @@ TEST_CASE("a tree mask may hide every key of a row") {
   CHECK(s.lse_of(1, 0) == -kInf);
 }
 
+TEST_CASE("a tree under a sliding window: a query sees what it would see at the end of its own branch") {
+  // Two branches behind query 0: 1, 3, 5 and 2, 4, 6. Keys, values and queries of the branches, each a line of its own, are those of
+  // the tree, so that nothing but the mask tells the calls apart.
+  const std::vector<std::uint64_t> tree{0b0000001, 0b0000011, 0b0000101, 0b0001011, 0b0010101, 0b0101011, 0b1010101};
+  constexpr std::int32_t kQueries = 7, kContext = 203;
+  for (const std::int32_t tier : {0, 16}) {
+    for (const std::int32_t window : {7, 8, 30, 64, 100, 203, 204, 209, 210}) {
+      Spec spec;
+      spec.window = tier;
+      spec.sequences[0] = {kQueries, kContext + kQueries, 0};
+      Scene s(spec);
+      s.config.tree_mask = true;
+      s.config.sliding_window = window;
+      s.tree = tree;
+      CAPTURE(tier);
+      CAPTURE(window);
+      check_close(s);
+      // Pages wholly before the root's window may be gone.
+      s.reset_outputs();
+      REQUIRE(s.run() == Status::kOk);
+      const std::vector<std::uint8_t> all_there = s.bits_of(0);
+      for (std::int32_t page = 0; (page + 1) * spec.page_size <= kContext + 1 - window; ++page) {
+        s.block_table[static_cast<std::size_t>(page)] = -1;
+      }
+      s.reset_outputs();
+      REQUIRE(s.run() == Status::kOk);
+      CHECK(s.bits_of(0) == all_there);
+    }
+  }
+}
+
+TEST_CASE("a tree of one branch under a sliding window is the causal rule, bit for bit") {
+  Spec spec;
+  spec.sequences = {{5, 170, 0}, {1, 90, 1}, {7, 64, 2}, {8, 140, 3}};  // of one block of rows each: others begin where their own windows do
+  Scene chain(spec), line(spec);
+  chain.config.sliding_window = line.config.sliding_window = 64;
+  chain.config.tree_mask = true;
+  chain.tree.clear();
+  for (const scene::Sequence& q : spec.sequences) {
+    for (std::int32_t i = 0; i < q.q_len; ++i) chain.tree.push_back(~std::uint64_t{0} >> (63 - i));
+  }
+  REQUIRE(chain.run() == Status::kOk);
+  REQUIRE(line.run() == Status::kOk);
+  for (std::int32_t b = 0; b < 4; ++b) CHECK(chain.bits_of(b) == line.bits_of(b));
+}
+
 TEST_CASE("V scaled along tokens: windows that begin anywhere in a group") {
   for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
     Spec spec;

@@ -221,9 +221,10 @@ TEST_CASE("plan: a tree mask and what it does not go with") {
   check_refused(
       [](AttentionConfig& c) {
         c.tree_mask = true;
+        c.max_q_tokens = c.max_q_len = 17;
         c.sliding_window = 16;
       },
-      Status::kInvalidArgument, {"tree_mask", "sliding_window 16"});
+      Status::kInvalidArgument, {"tree_mask", "sliding_window 16", "max_q_len = 17"});
   check_refused(
       [](AttentionConfig& c) {
         c.tree_mask = true;

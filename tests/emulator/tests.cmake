@@ -5,7 +5,7 @@ find_package(Threads REQUIRED)
 if(TARGET fp4pa_test_emulator)
   target_sources(fp4pa_test_emulator PRIVATE
     attention/grid_case.cpp attention/grid_pool.cpp attention/grid_run.cpp attention/scene.cpp
-    gpu/test_convert.cpp gpu/test_scales.cpp dense/test_dense.cpp dense/test_mxfp8.cpp dense/test_mxfp8_errors.cpp
+    gpu/test_convert.cpp gpu/test_scales.cpp gpu/test_tree_windows.cpp dense/test_dense.cpp dense/test_mxfp8.cpp dense/test_mxfp8_errors.cpp
     dense/test_smoothing.cpp)
   # The dense tests find the GPU's target before their own.
   target_include_directories(fp4pa_test_emulator BEFORE PRIVATE "${CMAKE_CURRENT_LIST_DIR}/../gpu/overlay")

@@ -135,6 +135,28 @@ TEST_CASE("attention: a tree mask replaces the causal rule among the queries, an
   }
 }
 
+TEST_CASE("attention: in a tree a window counts from a query's depth") {
+  QueryRow row;
+  row.num_keys = 12;  // keys 0 to 7, queries at 8 to 11: 8 is the root, 9 and 10 behind it, 11 behind 10
+  row.num_queries = 4;
+  row.sliding_window = 5;
+  const auto seen = [&](std::int64_t query, std::uint64_t mask) {
+    row.query_index = query;
+    row.tree_mask = mask | ~std::uint64_t{15};  // bits of queries that do not exist mean nothing
+    std::vector<std::int64_t> keys;
+    for (std::int64_t key = 0; key < row.num_keys; ++key) {
+      if (sees(row, key)) keys.push_back(key);
+    }
+    return keys;
+  };
+  using Keys = std::vector<std::int64_t>;
+  CHECK(seen(0, 0b0001) == Keys{4, 5, 6, 7, 8});
+  CHECK(seen(1, 0b0011) == Keys{5, 6, 7, 8, 9});
+  CHECK(seen(2, 0b0101) == Keys{5, 6, 7, 8, 10});
+  CHECK(seen(3, 0b1101) == Keys{6, 7, 8, 10, 11});
+  CHECK(seen(3, 0b0000) == Keys{4, 5, 6, 7});  // sees no query: as at the root
+}
+
 TEST_CASE("attention: a row that sees nothing") {
   const Line none{{}, {}};
   QueryRow row = row_over(none);

@@ -101,6 +101,52 @@ TEST_CASE("RowMap: packed rows count heads fastest, and RowMask sees what the de
   }
 }
 
+TEST_CASE("a tree under a sliding window: its blocks' tiles and first keys leave out nothing that a row sees") {
+  int windows_cut = 0;
+  for (std::uint64_t seed = 2000; seed < 2200; ++seed) {
+    Work w = draw(seed);
+    test::Random random(seed);
+    for (std::int32_t& q : w.q_lens) q = std::min(q, 64);
+    w.mask = Mask::kWindow;
+    w.sliding_window = 64 + random.below(100);
+    w.finish();
+    std::vector<std::uint64_t> tree;
+    for (std::int32_t i = 0; i < w.qo_indptr.back(); ++i) tree.push_back(random.below(9) == 0 ? 0 : random.bits());
+    const AttentionParams p = params_of(w, tree);
+    for (std::int32_t seq = 0; seq < p.batch; ++seq) {
+      const std::int32_t kv_len = w.kv_lens[static_cast<std::size_t>(seq)], q_len = w.q_lens[static_cast<std::size_t>(seq)];
+      const SequenceShape shape{q_len, kv_len, w.group_heads, scheduled_window(p), false};
+      for (std::int32_t block = 0; block < row_blocks(shape, w.tile_rows); ++block) {
+        const TileRange tiles = visible_tiles(shape, w.tile_rows, block);
+        const RowMap rows(p, {seq, block, 0, tiles, -1});
+        const std::int32_t first_key = first_visible_key(p, rows);
+        INFO("seed ", seed, " sequence ", seq, " block ", block);
+        // No page is read that a query at the root would not read.
+        CHECK(first_key == std::max(0, kv_len - q_len + 1 - w.sliding_window));
+        for (std::int32_t r = 0; r < rows.num_rows; ++r) {
+          fp4pa::reference::QueryRow row;
+          row.num_keys = kv_len;
+          row.num_queries = q_len;
+          row.query_index = rows.query(r);
+          row.sliding_window = w.sliding_window;
+          row.tree_mask = tree[static_cast<std::size_t>(rows.token(r))];
+          const RowMask mask(p, rows, r);
+          std::int32_t wrong = 0, lost = 0;
+          for (std::int32_t key = 0; key < kv_len; ++key) {
+            const bool sees = fp4pa::reference::sees(row, key);
+            wrong += mask.sees(key) != sees ? 1 : 0;
+            lost += sees && (key < first_key || key / kScheduleTokens < tiles.begin || key / kScheduleTokens >= tiles.end) ? 1 : 0;
+            windows_cut += !sees && key >= first_key && key < kv_len - q_len ? 1 : 0;
+          }
+          CHECK(wrong == 0);
+          CHECK(lost == 0);
+        }
+      }
+    }
+  }
+  CHECK(windows_cut > 1000);
+}
+
 TEST_CASE("all_see contains those ranges, and only those, that every row sees whole") {
   int visible = 0, hidden = 0;
   for (std::uint64_t seed = 1000; seed < 1120; ++seed) {
