@@ -39,7 +39,7 @@ constexpr bool decoding_sizes_agree() {
 
 }  // namespace fp4pa::cuda
 
-/// Compiles row `index` of kInstances; see attend_instance.cu.in.
+/// Compiles row `index` of kInstances; see attend_instances.cu.in.
 #define FP4PA_INSTANTIATE_ATTEND(index)                                       \
   namespace fp4pa::cuda {                                                     \
   static_assert(decoding_sizes_agree<index>());                               \

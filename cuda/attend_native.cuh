@@ -39,7 +39,7 @@ constexpr bool native_sizes_agree() {
 
 }  // namespace fp4pa::cuda
 
-/// Compiles row `index` of sm120::kInstances; see attend_native_instance.cu.in.
+/// Compiles row `index` of sm120::kInstances; see attend_instances.cu.in.
 #define FP4PA_INSTANTIATE_ATTEND_NATIVE(index)                                \
   namespace fp4pa::cuda {                                                     \
   static_assert(native_sizes_agree<index>());                                 \

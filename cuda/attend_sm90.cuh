@@ -107,7 +107,7 @@ constexpr bool wgmma_sizes_agree() {
 
 }  // namespace fp4pa::cuda
 
-/// Compiles row `index` of sm90::kInstances; see attend_sm90_instance.cu.in.
+/// Compiles row `index` of sm90::kInstances; see attend_instances.cu.in.
 #define FP4PA_INSTANTIATE_ATTEND_SM90(index)                                  \
   namespace fp4pa::cuda {                                                     \
   static_assert(wgmma_sizes_agree<index>());                                  \

@@ -7,7 +7,7 @@
 
 namespace fp4pa::cuda {
 
-/// The kernel of row `index` of kInstances, for cudaLaunchKernel. Each is defined in a translation unit of its own.
+/// The kernel of row `index` of kInstances, for cudaLaunchKernel. Defined in translation units of a few rows each.
 template <int index>
 [[nodiscard]] const void* attend_function() noexcept;
 
