@@ -82,6 +82,7 @@ inline constexpr SimtConfig kInstances[] = {
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4, 32, 2),
     instance::decode(KvKind::kFp8, KvKind::kFp8, 128, 2, 32, 2),
     instance::decode(KvKind::kBf16, KvKind::kBf16, 128, 2, 32, 1),
+    instance::decode(KvKind::kFp8, KvKind::kNvfp4, 128, 2, 32, 2),
     instance::prefill(KvKind::kMxfp4, KvKind::kMxfp4, 128),
     instance::any(2),
     instance::any(1, 1),
