@@ -63,14 +63,36 @@ FP4PA_FN void e2m1_to_bf16(std::uint32_t q, std::uint32_t (&out)[4]) {
   out[3] = permute_bytes(odd, odd_low, 0x07030501u);
 }
 
-/// Two E4M3 (OCP) codes, in bits 7..0 and 23..16, to f16. Exact; NaN gives NaN.
-///
-/// Both chips: gfx942's own conversions read another format, FNUZ.
-FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t spread) {
+FP4PA_FN std::uint32_t pack_f16(float low, float high) {
 #if defined(__AMDGCN__)
+  using Half2 = _Float16 __attribute__((ext_vector_type(2)));
+  return __builtin_bit_cast(std::uint32_t, Half2{static_cast<_Float16>(low), static_cast<_Float16>(high)});
+#else
+  return std::uint32_t{core::f32_to_f16(low)} | std::uint32_t{core::f32_to_f16(high)} << 16;
+#endif
+}
+FP4PA_FN std::uint32_t pack_bf16(float low, float high) {
+#if defined(__AMDGCN__) && defined(__gfx950__)
+  using Bfloat2 = __bf16 __attribute__((ext_vector_type(2)));
+  return __builtin_bit_cast(std::uint32_t, Bfloat2{static_cast<__bf16>(low), static_cast<__bf16>(high)});
+#else
+  return std::uint32_t{core::f32_to_bf16(low)} | std::uint32_t{core::f32_to_bf16(high)} << 16;
+#endif
+}
+
+/// Two E4M3 (OCP) codes, bytes 2 kPair and 2 kPair + 1 of a word, to f16. Exact; NaN gives NaN.
+///
+/// gfx942's own conversions read another format, FNUZ; gfx950's make f32, of which a code is so few bits that an f16 takes it whole.
+template <int kPair>
+FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t codes) {
+#if defined(__AMDGCN__) && defined(__gfx950__)
+  const auto values = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), kPair == 1);
+  return pack_f16(values[0], values[1]);
+#elif defined(__AMDGCN__)
   // The bits moved are the value times 2^-8, subnormals included. NaN comes out as 480, which alone is infinite times 137, and infinity
   // times 0 is NaN: of two codes at once, where comparisons would take them one by one.
   using Half2 = _Float16 __attribute__((ext_vector_type(2)));
+  const std::uint32_t spread = permute_bytes(0, codes, kPair == 0 ? 0x0c010c00u : 0x0c030c02u);
   const Half2 moved = __builtin_bit_cast(Half2, ((spread & 0x00800080u) << 8) | ((spread & 0x007f007fu) << 7));
   const Half2 value = moved * Half2{256.0f16, 256.0f16};
   const Half2 nan = moved * Half2{35072.0f16, 35072.0f16} * Half2{0.0f16, 0.0f16};  // or a zero of the value's sign
@@ -79,7 +101,7 @@ FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t spread) {
   const auto one = [](std::uint32_t code) {
     return std::uint32_t{core::f32_to_f16(core::E4M3::decode(static_cast<std::uint8_t>(code)))};
   };
-  return one(spread & 0xffu) | one((spread >> 16) & 0xffu) << 16;
+  return one(codes >> 16 * kPair & 0xffu) | one(codes >> (16 * kPair + 8) & 0xffu) << 16;
 #endif
 }
 
@@ -104,28 +126,17 @@ FP4PA_FN std::uint32_t multiply_f16(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
-FP4PA_FN std::uint32_t pack_f16(float low, float high) {
-#if defined(__AMDGCN__)
-  using Half2 = _Float16 __attribute__((ext_vector_type(2)));
-  return __builtin_bit_cast(std::uint32_t, Half2{static_cast<_Float16>(low), static_cast<_Float16>(high)});
-#else
-  return std::uint32_t{core::f32_to_f16(low)} | std::uint32_t{core::f32_to_f16(high)} << 16;
-#endif
-}
-FP4PA_FN std::uint32_t pack_bf16(float low, float high) {
-#if defined(__AMDGCN__) && defined(__gfx950__)
-  using Bfloat2 = __bf16 __attribute__((ext_vector_type(2)));
-  return __builtin_bit_cast(std::uint32_t, Bfloat2{static_cast<__bf16>(low), static_cast<__bf16>(high)});
-#else
-  return std::uint32_t{core::f32_to_bf16(low)} | std::uint32_t{core::f32_to_bf16(high)} << 16;
-#endif
-}
-
 /// Two E4M3 codes as in e4m3_to_f16, to bf16. Exact.
-FP4PA_FN std::uint32_t e4m3_to_bf16(std::uint32_t spread) {
-  const std::uint32_t halves = e4m3_to_f16(spread);
+template <int kPair>
+FP4PA_FN std::uint32_t e4m3_to_bf16(std::uint32_t codes) {
+#if defined(__AMDGCN__) && defined(__gfx950__)
+  const auto values = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), kPair == 1);
+  return pack_bf16(values[0], values[1]);
+#else
+  const std::uint32_t halves = e4m3_to_f16<kPair>(codes);
   return pack_bf16(core::f16_to_f32(static_cast<std::uint16_t>(halves)),
                    core::f16_to_f32(static_cast<std::uint16_t>(halves >> 16)));
+#endif
 }
 
 /// What is left of low and high after packing them: the second term of a query.

@@ -134,7 +134,7 @@ struct GemmDecodeShim {
     e2m1_to_f16(exec.template load_shared<std::uint32_t>(lane, at), pairs);
     if constexpr (kNvfp4) {
       const std::uint32_t scale = scales[block / 2] >> (16 * (block % 2) + 8 * (g / 2)) & 0x7fu;
-      const std::uint32_t factor = e4m3_to_f16(scale | scale << 16);
+      const std::uint32_t factor = e4m3_to_f16<0>(scale | scale << 8);
       FP4PA_UNROLL
       for (int i = 0; i < 4; ++i) pairs[i] = multiply_f16(pairs[i], factor);
     }

@@ -5,8 +5,7 @@
 // query is laid out alike; pair p of a lane's four registers is (pair_dim)
 //
 //     E2M1    8g + p,  8g + p + 4
-//     E4M3    8g + 4(p/2) + p%2,  the same + 2
-//     16-bit  8g + 2p + {0, 1}
+//     others  8g + 2p + {0, 1}
 //
 // Scales as on sm_80: an E8M0 of 32 dims multiplies the f32 sum of its step, so that no scale however large or small can leave
 // f16's range; NVFP4's E4M3 is multiplied into the decoded f16, exactly (six bits, 2^-10 to 2688); a scale per token
@@ -35,7 +34,6 @@ namespace fp4pa::gfx942 {
 /// Dim, within 32, of half `half` of pair `p` of lanes 16 g to 16 g + 15.
 [[nodiscard]] FP4PA_FN constexpr int pair_dim(KvKind kind, int g, int p, int half) {
   if (core::is_fp4(kind)) return 8 * g + p + 4 * half;
-  if (core::is_e4m3(kind)) return 8 * g + 4 * (p / 2) + p % 2 + 2 * half;
   return 8 * g + 2 * p + half;
 }
 
@@ -104,7 +102,7 @@ struct KeyProduct {
           // A lane's eight dims are half of a group of 16.
           const std::uint32_t two = scales[lane].word[0][block / 2] >> (16 * (block % 2));
           const std::uint32_t sf = (lane.id < 32 ? two : two >> 8) & 0x7fu;
-          const std::uint32_t factor = e4m3_to_f16(sf | sf << 16);
+          const std::uint32_t factor = e4m3_to_f16<0>(sf | sf << 8);
           FP4PA_UNROLL
           for (int p = 0; p < 4; ++p) keys[lane][p] = multiply_f16(keys[lane][p], factor);
         }
@@ -154,8 +152,10 @@ struct KeyProduct {
     } else if constexpr (core::is_e4m3(kKind)) {
       const auto codes = exec.template load_shared<std::uint64_t>(lane, at);
       FP4PA_UNROLL
-      for (int p = 0; p < 4; ++p) {
-        pairs[p] = e4m3_to_f16(static_cast<std::uint32_t>(codes >> (32 * (p / 2) + 8 * (p % 2))) & 0x00ff00ffu);
+      for (int i = 0; i < 2; ++i) {
+        const auto word = static_cast<std::uint32_t>(codes >> (32 * i));
+        pairs[2 * i] = e4m3_to_f16<0>(word);
+        pairs[2 * i + 1] = e4m3_to_f16<1>(word);
       }
     } else {
       exec.load_shared_16(lane, at, pairs);

@@ -135,7 +135,7 @@ struct ValueProduct {
     PerLane<std::uint32_t[8][kWordRoom<kKind>]> scales;  // of the lane's tokens
     exec.each_lane([&](Lane lane) {
       const int first = first_token(Shim::kWide, step, lane.id / 16);
-      if constexpr (scales_probability(kKind)) {
+      if constexpr (scales_probability(kKind) || kKind == KvKind::kNvfp4) {
         FP4PA_UNROLL
         for (int i = 0; i < 8 * kScaleWords<kKind>; ++i) {
           const int w = i % kScaleWords<kKind>;
@@ -168,7 +168,7 @@ struct ValueProduct {
         const Lane lane = lane_anew(exec, same);
         const int first = first_token(Shim::kWide, step, lane.id / 16);
         load_values<kKind>(exec, lane, stream, first, block, values[lane]);
-        if constexpr (kKind == KvKind::kNvfp4) scale_by_group(exec, lane, stream, layout, first, block, values[lane]);
+        if constexpr (kKind == KvKind::kNvfp4) scale_by_group(lane, scales[lane], block, values[lane]);
         if constexpr (kKind == KvKind::kNvfp4Tokens) scale_by_dim(exec, lane, stream, layout, first, block, values[lane]);
         if constexpr (scales_blocks(kKind)) {
           FP4PA_UNROLL
@@ -202,39 +202,46 @@ struct ValueProduct {
         kBits == 8, std::uint8_t,
         std::conditional_t<kBits == 16, std::uint16_t, std::conditional_t<kBits == 32, std::uint32_t, std::uint64_t>>>;
     const core::TileLayout layout = stream.layout();
+    Raw raw[8];
     FP4PA_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      Raw raw[2];
+    for (int t = 0; t < 8; ++t) {
+      const std::uint32_t at = byte_offset(Shim::kWide, stream.tile_offset() + layout.v_codes, first + t, layout.v_chunks,
+                                           (16 * block + lane.id % 16) * (kBits / 8));
+      raw[t] = exec.template load_shared<Raw>(lane, at);
+    }
+    if constexpr (core::is_fp4(kKind)) {
+      // A byte is a token's two dims. Of four, in this order, decoding makes pairs of neighbours.
       FP4PA_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const std::uint32_t at = byte_offset(Shim::kWide, stream.tile_offset() + layout.v_codes, first + 2 * j + half,
-                                             layout.v_chunks, (16 * block + lane.id % 16) * (kBits / 8));
-        raw[half] = exec.template load_shared<Raw>(lane, at);
-      }
-      if constexpr (core::is_fp4(kKind)) {
+      for (int j = 0; j < 4; j += 2) {
+        const std::uint32_t codes = std::uint32_t{raw[2 * j]} | std::uint32_t{raw[2 * j + 2]} << 8 |
+                                    std::uint32_t{raw[2 * j + 1]} << 16 | std::uint32_t{raw[2 * j + 3]} << 24;
         std::uint32_t decoded[4];
-        const std::uint32_t both = std::uint32_t{raw[0]} | std::uint32_t{raw[1]} << 16;
         if constexpr (value_is_bf16(kKind)) {
-          e2m1_to_bf16(both, decoded);
+          e2m1_to_bf16(codes, decoded);
         } else {
-          e2m1_to_f16(both, decoded);
+          e2m1_to_f16(codes, decoded);
         }
         FP4PA_UNROLL
-        for (int m = 0; m < kDims; ++m) pairs[m][j] = decoded[m];
-      } else if constexpr (core::is_e4m3(kKind)) {
-        FP4PA_UNROLL
-        for (int m = 0; m < kDims; ++m) {
-          const std::uint32_t selector = 0x0c000c00u | static_cast<std::uint32_t>((4 + m) << 16 | m);
-          const std::uint32_t codes = permute_bytes(raw[1], raw[0], selector);
-          pairs[m][j] = value_is_bf16(kKind) ? e4m3_to_bf16(codes) : e4m3_to_f16(codes);
-        }
-      } else {
-        FP4PA_UNROLL
-        for (int m = 0; m < kDims; ++m) {
-          const auto low = static_cast<std::uint32_t>(raw[0] >> (32 * (m / 2)));
-          const auto high = static_cast<std::uint32_t>(raw[1] >> (32 * (m / 2)));
-          pairs[m][j] = permute_bytes(high, low, m % 2 == 0 ? 0x05040100u : 0x07060302u);
-        }
+        for (int i = 0; i < 4; ++i) pairs[i % 2][j + i / 2] = decoded[i];
+      }
+    } else if constexpr (core::is_e4m3(kKind)) {
+      FP4PA_UNROLL
+      for (int i = 0; i < 4 * (kDims / 2); ++i) {
+        const int j = i % 4;
+        const int m = i / 4 * 2;
+        // Dim m of both tokens, then dim m + 1.
+        const std::uint32_t codes = permute_bytes(raw[2 * j + 1], raw[2 * j], m == 0 ? 0x05010400u : 0x07030602u);
+        pairs[m][j] = value_is_bf16(kKind) ? e4m3_to_bf16<0>(codes) : e4m3_to_f16<0>(codes);
+        pairs[m + 1][j] = value_is_bf16(kKind) ? e4m3_to_bf16<1>(codes) : e4m3_to_f16<1>(codes);
+      }
+    } else {
+      FP4PA_UNROLL
+      for (int i = 0; i < 4 * kDims; ++i) {
+        const int j = i % 4;
+        const int m = i / 4;
+        const auto low = static_cast<std::uint32_t>(raw[2 * j] >> (32 * (m / 2)));
+        const auto high = static_cast<std::uint32_t>(raw[2 * j + 1] >> (32 * (m / 2)));
+        pairs[m][j] = permute_bytes(high, low, m % 2 == 0 ? 0x05040100u : 0x07060302u);
       }
     }
   }
@@ -253,16 +260,16 @@ struct ValueProduct {
   }
 
   /// NVFP4 along head_dim: each token's E4M3 scale of the 16 dims that a lane's lie in.
-  template <class Stream>
-  FP4PA_FN static void scale_by_group(E& exec, Lane lane, const Stream& stream, const core::TileLayout& layout, int first,
-                                      int block, std::uint32_t (&pairs)[kDims][4]) {
-    const std::uint32_t at = stream.tile_offset() + layout.v_scales + first * layout.v_scale_pitch +
-                             (block * kBlockDims + lane.id % 16 * kDims) / 16;
+  template <int kWords>
+  FP4PA_FN static void scale_by_group(Lane lane, const std::uint32_t (&scales)[8][kWords], int block,
+                                      std::uint32_t (&pairs)[kDims][4]) {
+    static_assert(kBlockDims == 32);
+    const std::uint32_t byte = static_cast<std::uint32_t>(2 * (block % 2) + lane.id % 16 / 8);
     FP4PA_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const std::uint32_t low = exec.template load_shared<std::uint8_t>(lane, at + 2 * j * layout.v_scale_pitch);
-      const std::uint32_t high = exec.template load_shared<std::uint8_t>(lane, at + (2 * j + 1) * layout.v_scale_pitch);
-      const std::uint32_t factor = e4m3_to_f16((low | high << 16) & 0x007f007fu);
+      // That byte of both tokens.
+      const std::uint32_t two = permute_bytes(scales[2 * j + 1][block / 2], scales[2 * j][block / 2], 0x0c0c0400u + 0x0101u * byte);
+      const std::uint32_t factor = e4m3_to_f16<0>(two & 0x7f7fu);
       FP4PA_UNROLL
       for (int m = 0; m < kDims; ++m) pairs[m][j] = multiply_f16(pairs[m][j], factor);
     }
@@ -277,7 +284,7 @@ struct ValueProduct {
     FP4PA_UNROLL
     for (int m = 0; m < kDims; ++m) {
       const std::uint32_t sf = exec.template load_shared<std::uint8_t>(lane, at + m) & 0x7fu;
-      const std::uint32_t factor = e4m3_to_f16(sf | sf << 16);
+      const std::uint32_t factor = e4m3_to_f16<0>(sf | sf << 8);
       FP4PA_UNROLL
       for (int j = 0; j < 4; ++j) pairs[m][j] = multiply_f16(pairs[m][j], factor);
     }
