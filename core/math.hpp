@@ -41,6 +41,18 @@ namespace from_exp2 {
 [[nodiscard]] FP4PA_FN std::int32_t count_bits(std::uint64_t x) {
 #if defined(__CUDA_ARCH__)
   return __popcll(x);  // std::popcount is no device function: nvcc takes it, and makes nothing of it
+#elif defined(__AMDGCN__)
+  // Pairs, fours, bytes, and their sum. The compiler must not see that this is v_bcnt_u32_b32, whose addend AMD's open emulator of
+  // the ISA loses (its own list of gaps says so): a few instructions, in code that is rarely reached.
+  std::uint32_t sum = 0;
+  for (int i = 0; i < 2; ++i) {
+    const auto half = static_cast<std::uint32_t>(x >> 32 * i);
+    std::uint32_t y = half - (half >> 1 & 0x55555555u);
+    asm("" : "+v"(y));
+    y = (y & 0x33333333u) + (y >> 2 & 0x33333333u);
+    sum += (y + (y >> 4) & 0x0f0f0f0fu) * 0x01010101u >> 24;
+  }
+  return static_cast<std::int32_t>(sum);
 #else
   return std::popcount(x);
 #endif

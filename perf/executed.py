@@ -36,6 +36,7 @@ CALLS = [
     ("decode(Nvfp4, Nvfp4, 128, 4, 32, 2)", 32, 16, 1, ["--format", "nvfp4"]),
     ("decode(Fp8, Fp8, 128, 2, 32, 2)", 32, 16, 1, ["--format", "fp8_e4m3"]),
     ("decode(Bf16, Bf16, 128, 2, 32, 1)", 32, 16, 1, ["--format", "bf16"]),
+    ("decode(Fp8, Nvfp4, 128, 2, 32, 2)", 32, 16, 1, ["--k-format", "fp8_e4m3", "--v-format", "nvfp4"]),
     ("native_prefill(Mxfp4, Mxfp4Tokens, 128)", 128, 64, 64, ["--format", "mxfp4", "--v-scale-axis", "tokens", "--no-causal"]),
     ("native_prefill(Mxfp4, Mxfp4, 128)", 128, 64, 64, ["--format", "mxfp4", "--no-causal"]),
     ("native_prefill(Mxfp8, Mxfp8, 128)", 128, 64, 64, ["--format", "mxfp8", "--no-causal"]),

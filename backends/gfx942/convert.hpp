@@ -82,7 +82,7 @@ FP4PA_FN std::uint32_t pack_bf16(float low, float high) {
 
 /// Two E4M3 (OCP) codes, bytes 2 kPair and 2 kPair + 1 of a word, to f16. Exact; NaN gives NaN.
 ///
-/// gfx942's own conversions read another format, FNUZ; gfx950's make f32, of which a code is so few bits that an f16 takes it whole.
+/// gfx942's own conversions read another format, FNUZ. gfx950's make f32, and f16 and bf16 hold all that a code is.
 template <int kPair>
 FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t codes) {
 #if defined(__AMDGCN__) && defined(__gfx950__)

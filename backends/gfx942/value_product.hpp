@@ -267,9 +267,10 @@ struct ValueProduct {
     const std::uint32_t byte = static_cast<std::uint32_t>(2 * (block % 2) + lane.id % 16 / 8);
     FP4PA_UNROLL
     for (int j = 0; j < 4; ++j) {
-      // That byte of both tokens.
-      const std::uint32_t two = permute_bytes(scales[2 * j + 1][block / 2], scales[2 * j][block / 2], 0x0c0c0400u + 0x0101u * byte);
-      const std::uint32_t factor = e4m3_to_f16<0>(two & 0x7f7fu);
+      const auto& even = scales[2 * j];
+      const auto& odd = scales[2 * j + 1];
+      const std::uint32_t of_both = permute_bytes(odd[block / 2], even[block / 2], 0x0c0c0400u + 0x0101u * byte);
+      const std::uint32_t factor = e4m3_to_f16<0>(of_both & 0x7f7fu);
       FP4PA_UNROLL
       for (int m = 0; m < kDims; ++m) pairs[m][j] = multiply_f16(pairs[m][j], factor);
     }
