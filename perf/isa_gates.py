@@ -89,18 +89,22 @@ def short_name(row):
     return re.sub(r"\binstance::|KvKind::k", "", row)
 
 
-def source_row(build, path):
-    """(list file, number, text) of an object's row, by the first line of the source that it was generated from."""
+def list_of(build, path):
+    """The list that an object's kernels are rows of, by the first line of the source that it was generated from."""
     stem = os.path.basename(path).split(".")[0]
     for source in glob.glob(os.path.join(glob.escape(build), "**", stem + ".*"), recursive=True):
         if source.endswith((".cu", ".hip")) and os.path.basename(os.path.dirname(source)) in path:
             with open(source, encoding="utf-8") as text:
-                found = re.search(r"[Rr]ow (\d+) of (\S+\.hpp)", text.read())
+                found = re.search(r"[Rr]ow \d+ of (\S+\.hpp)", text.read())
             if found:
-                rows = rows_of(found[2])
-                if int(found[1]) < len(rows):
-                    return found[2], int(found[1]), short_name(rows[int(found[1])])
-    fail(f"no generated source names the row of {path}; it would say 'Row N of <list>.hpp'")
+                return found[1]
+    fail(f"no generated source names the list of {path}'s kernels; it would say 'Row N of <list>.hpp'")
+
+
+def row_number(function):
+    """Which row of its list an attention kernel is, by its name: attend<22>, attend_native<3>, attend_sm90<0>, fp4pa_attend_7."""
+    found = re.search(r"attend(?:_native|_sm90)?ILi(\d+)E|fp4pa_attend_(\d+)$", function)
+    return int(found[1] or found[2]) if found else fail(f"no row of a list is known for the kernel {function}")
 
 
 def gemm_name(function):
@@ -144,11 +148,12 @@ def collect(build, given_tools):
     for paths, read in ((nvidia, read_nvidia), (amd, read_amd)):
         for path in sorted(paths):
             is_gemm = os.path.basename(path).startswith("gemm")
-            list_file, number, name = ("gemm", None, None) if is_gemm else source_row(build, path)
+            list_file = "gemm" if is_gemm else list_of(build, path)
             for arch, function, numbers in read(path, tools):
-                row = gemm_name(function) if is_gemm else name
-                finish(family(arch), numbers, launch_of(launches, list_file, family(arch), row if is_gemm else number))
-                table[family(arch)][row] = numbers
+                of_launch = gemm_name(function) if is_gemm else row_number(function)
+                finish(family(arch), numbers, launch_of(launches, list_file, family(arch), of_launch))
+                name = of_launch if is_gemm else short_name(rows_of(list_file)[of_launch])
+                table[family(arch)][name] = numbers
     return table
 
 

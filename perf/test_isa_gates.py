@@ -39,6 +39,13 @@ class Gates(unittest.TestCase):
     def test_nothing_moved(self):
         self.assertEqual(complaints(finished())[0], 0)
 
+    def test_a_kernel_is_the_row_that_its_name_says(self):
+        for function, row in (("_ZN5fp4pa4cuda6attendILi22EEEvNS0_10AttendArgsE", 22), ("_ZN5fp4pa4cuda13attend_nativeILi3EEEvNS0_10AttendArgsE", 3),
+                              ("_ZN5fp4pa4cuda11attend_sm90ILi0EEEvNS0_10AttendArgsE", 0), ("fp4pa_attend_7", 7)):
+            self.assertEqual(isa_gates.row_number(function), row)
+        with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+            isa_gates.row_number("fp4pa_merge")
+
     def test_spills_and_stack(self):
         for key in ("spill", "local_bytes"):
             failed, said = complaints(finished(**{key: 8}))
