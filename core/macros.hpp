@@ -32,3 +32,11 @@
 #define FP4PA_DEVICE_HAS_LIBM 1
 #define FP4PA_MATH(function) ::function
 #endif
+
+// A count of 64 bits; core/math.hpp, which alone uses it, has one of its own where there is none. std::popcount is no device
+// function: nvcc takes it, and makes nothing of it. Of AMD's v_bcnt_u32_b32 the open emulator of the ISA loses the addend.
+#if defined(__CUDA_ARCH__)
+#define FP4PA_POPCOUNT(x) __popcll(x)
+#elif !defined(__AMDGCN__)
+#define FP4PA_POPCOUNT(x) std::popcount(x)
+#endif

@@ -38,25 +38,18 @@ namespace from_exp2 {
 [[nodiscard]] FP4PA_FN float fma(float a, float b, float c) { return FP4PA_MATH(fmaf)(a, b, c); }
 [[nodiscard]] FP4PA_FN float max(float a, float b) { return FP4PA_MATH(fmaxf)(a, b); }
 
-[[nodiscard]] FP4PA_FN std::int32_t count_bits(std::uint64_t x) {
-#if defined(__CUDA_ARCH__)
-  return __popcll(x);  // std::popcount is no device function: nvcc takes it, and makes nothing of it
-#elif defined(__AMDGCN__)
-  // Pairs, fours, bytes, and their sum. The compiler must not see that this is v_bcnt_u32_b32, whose addend AMD's open emulator of
-  // the ISA loses (its own list of gaps says so): a few instructions, in code that is rarely reached.
-  std::uint32_t sum = 0;
-  for (int i = 0; i < 2; ++i) {
-    const auto half = static_cast<std::uint32_t>(x >> 32 * i);
-    std::uint32_t y = half - (half >> 1 & 0x55555555u);
-    asm("" : "+v"(y));
-    y = (y & 0x33333333u) + (y >> 2 & 0x33333333u);
-    sum += (y + (y >> 4) & 0x0f0f0f0fu) * 0x01010101u >> 24;
-  }
-  return static_cast<std::int32_t>(sum);
-#else
-  return std::popcount(x);
-#endif
+/// Set bits, by sums of fours and bytes: where there is no instruction for it that is to be trusted (core/macros.hpp).
+[[nodiscard]] FP4PA_FN std::int32_t count_bits_by_sums(std::uint64_t x) {
+  constexpr std::uint64_t kFirsts = 0x1111111111111111u;
+  const std::uint64_t fours = (x & kFirsts) + (x >> 1 & kFirsts) + (x >> 2 & kFirsts) + (x >> 3 & kFirsts);
+  const std::uint64_t bytes = (fours & 0x0f0f0f0f0f0f0f0fu) + (fours >> 4 & 0x0f0f0f0f0f0f0f0fu);
+  return static_cast<std::int32_t>(bytes * 0x0101010101010101u >> 56);
 }
+#if defined(FP4PA_POPCOUNT)
+[[nodiscard]] FP4PA_FN std::int32_t count_bits(std::uint64_t x) { return FP4PA_POPCOUNT(x); }
+#else
+[[nodiscard]] FP4PA_FN std::int32_t count_bits(std::uint64_t x) { return count_bits_by_sums(x); }
+#endif
 
 #if FP4PA_DEVICE_HAS_LIBM
 [[nodiscard]] FP4PA_FN float tanh(float x) { return ::tanhf(x); }

@@ -47,3 +47,20 @@ TEST_CASE("log1p without a library") {
   CHECK(math::from_exp2::log1p(0.0f) == 0.0f);
   CHECK(std::isnan(math::from_exp2::log1p(std::numeric_limits<float>::quiet_NaN())));
 }
+
+TEST_CASE("a count of bits without an instruction") {
+  int wrong = 0;
+  std::uint64_t x = 1;
+  for (int i = 0; i < 1'000'000; ++i) {
+    x = x * 6364136223846793005u + 1442695040888963407u;
+    // As many bits as come, and few and many of them.
+    const std::uint64_t drawn[] = {x, x & x >> 7 & x << 9, x | x >> 7 | x << 9};
+    for (const std::uint64_t y : drawn) wrong += math::count_bits_by_sums(y) != std::popcount(y) ? 1 : 0;
+  }
+  for (int n = 0; n < 64; ++n) {
+    wrong += math::count_bits_by_sums(std::uint64_t{1} << n) != 1 ? 1 : 0;
+    wrong += math::count_bits_by_sums(~std::uint64_t{0} >> n) != 64 - n ? 1 : 0;
+  }
+  CHECK(wrong == 0);
+  CHECK(math::count_bits_by_sums(0) == 0);
+}

@@ -120,8 +120,7 @@ TEST_CASE("a tree mask may hide every key of a row") {
 }
 
 TEST_CASE("a tree under a sliding window: a query sees what it would see at the end of its own branch") {
-  // Two branches behind query 0: 1, 3, 5 and 2, 4, 6. Keys, values and queries of the branches, each a line of its own, are those of
-  // the tree, so that nothing but the mask tells the calls apart.
+  // Two branches behind query 0: 1, 3, 5 and 2, 4, 6.
   const std::vector<std::uint64_t> tree{0b0000001, 0b0000011, 0b0000101, 0b0001011, 0b0010101, 0b0101011, 0b1010101};
   constexpr std::int32_t kQueries = 7, kContext = 203;
   for (const std::int32_t tier : {0, 16}) {

@@ -29,7 +29,6 @@ void check_tree_windows(const emulator_test::Emulation& emulation, int instance)
       const emulator_test::ScopedSetup on({&emulation, {emulator::Order::forwards(), &findings, nullptr}, 3, instance});
       REQUIRE(s.run() == Status::kOk);
       CHECK(findings.text() == "");
-      CHECK(core::takes_tree_windows(emulation.config(emulator_test::current.planned)));
       CHECK(emulator_test::current.planned == instance);
       const scene::Scene::Error error = s.error();
       o = std::max(o, error.o);
@@ -41,7 +40,7 @@ void check_tree_windows(const emulator_test::Emulation& emulation, int instance)
   CHECK(lse <= 1e-4);
 }
 
-/// Every instance that does, each serving in its turn; and none of the others serves.
+/// Every instance that computes such calls, each in its turn.
 void check_all(const emulator_test::Emulation& emulation) {
   int instances = 0;
   for (int i = 0; i < emulation.instances; ++i) {
