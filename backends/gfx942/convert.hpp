@@ -80,6 +80,24 @@ FP4PA_FN std::uint32_t pack_bf16(float low, float high) {
 #endif
 }
 
+/// Two bf16, none below 0, times 2^(byte - top) each: `bytes` has E8M0 scales in the lower byte of each half, `top` in both halves
+/// 2^7 times what no byte exceeds. Exponents are added as integers; what would be less than 2^-126 ends between 0 and that, and 0 stays 0.
+FP4PA_FN std::uint32_t scale_bf16(std::uint32_t pair, std::uint32_t bytes, std::uint32_t top) {
+  const std::uint32_t sum = (bytes << 7) + pair;
+#if defined(__AMDGCN__)
+  using Short2 = unsigned short __attribute__((ext_vector_type(2)));
+  const auto least = __builtin_elementwise_max(__builtin_bit_cast(Short2, sum), __builtin_bit_cast(Short2, top));
+  return __builtin_bit_cast(std::uint32_t, least) - top;
+#else
+  const auto above = [&](int shift) {
+    const std::uint32_t half = sum >> shift & 0xffffu;
+    const std::uint32_t limit = top >> shift & 0xffffu;
+    return half > limit ? half - limit : 0u;
+  };
+  return above(0) | above(16) << 16;
+#endif
+}
+
 /// Two E4M3 (OCP) codes, bytes 2 kPair and 2 kPair + 1 of a word, to f16. Exact; NaN gives NaN.
 ///
 /// gfx942's own conversions read another format, FNUZ. gfx950's make f32, and f16 and bf16 hold all that a code is.

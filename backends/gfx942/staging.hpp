@@ -40,6 +40,17 @@ using core::KvKind;
   return (chunks >= 4 ? reversed : reversed >> 1) & (chunks - 1);
 }
 
+/// Whether rows of the tokens whose probabilities a lane holds are all permuted alike.
+[[nodiscard]] consteval bool rows_of_lane_agree(bool wide, int tile_keys) {
+  for (int i = 0; i < tile_keys; ++i) {
+    const int step = i / 32, g = i / 8 % 4, t = i % 8;
+    for (int chunks = 1; chunks <= 32; chunks *= 2) {
+      if (swizzle_bits(wide, first_token(wide, step, g) + t, chunks) != swizzle_bits(wide, first_token(wide, 0, g), chunks)) return false;
+    }
+  }
+  return true;
+}
+
 /// The lane, so that what is computed from it is computed anew, where the Exec can do that (wave.hpp).
 template <class E>
 [[nodiscard]] FP4PA_FN typename E::Lane lane_anew(const E& exec, typename E::Lane lane) {

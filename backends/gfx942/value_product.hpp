@@ -6,9 +6,9 @@
 // register. So dim tile m of a block has dims W r + m in its rows, for every format alike.
 //
 //   E2M1 or E4M3, E8M0          P and V in bf16, whose range holds P times any scale; the scale of a block of 32 dims is
-//                               multiplied into P, in f32 before it is rounded. P is raised by a power of two, held in the
-//                               output's unit, that keeps it in range: chosen from the first tile's largest scale and
-//                               again only if a later one is 2^30 times as large.
+//                               multiplied into P, whose exponent it is added to. What P is raised by is held in the
+//                               output's unit: chosen from the first tile's largest scale and again only if a later one
+//                               is 2^30 times as large. A scale that is NaN makes NaN of its dims beside that.
 //   E2M1, E4M3                  f16; the scale is multiplied into V, exactly (key_product.hpp), also along tokens: a lane's
 //                               eight tokens share theirs
 //   E2M1, E8M0 along tokens     f16; the f32 sum of 16 tokens is multiplied by the scale of its dim: two products, in each
@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "backends/gfx942/key_product.hpp"
@@ -25,6 +26,11 @@
 namespace fp4pa::gfx942 {
 
 inline constexpr int kProbabilityF16Log2 = 14;
+
+/// Where block scales are multiplied into P: P is raised by 2^90, and the largest scale of the tile that the output's unit was chosen for
+/// lowers it by 2^30, which leaves room for larger ones and 186 binades below.
+inline constexpr int kProbabilityBf16Log2 = 90;
+inline constexpr int kScaleRoomLog2 = 30;
 
 /// Values whose block scales are multiplied into P in bf16.
 [[nodiscard]] FP4PA_FN constexpr bool scales_probability(KvKind kind) {
@@ -53,10 +59,19 @@ struct ValueProduct {
     // With four dims a lane a tile of dims meets two blocks of scales.
     static_assert(kDims == 2 || !(core::is_fp4(kKind) || scales_blocks(kKind)));
     static_assert(!Shim::kWide || kKind != KvKind::kMxfp4Tokens);
-    const float raise = choose_unit<kKind>(exec, backend, stream, output);
+    const Raise raise = choose_unit<kKind>(exec, backend, stream, output);
     backend.adopt_order(output, Shim::dim_order(kKind));
+    PerLane<Rows> rows;
+    exec.each_lane([&](Lane same) {
+      const Lane lane = lane_anew(exec, same);
+      FP4PA_UNROLL
+      for (int block = 0; block < kBlocks; ++block) rows[lane].at[block] = row_of_lane<kKind>(lane, stream, block);
+    });
     FP4PA_UNROLL
-    for (int step = 0; step < kSteps; ++step) multiply_step<kKind>(exec, stream, step, p, raise, output.value);
+    for (int step = 0; step < kSteps; ++step) multiply_step<kKind>(exec, stream, step, rows, p, raise, output.value);
+    if constexpr (scales_probability(kKind)) {
+      if (raise.has_nan) add_nan<kKind>(exec, stream, output.value);
+    }
   }
 
  private:
@@ -66,55 +81,113 @@ struct ValueProduct {
   template <KvKind kKind>
   static constexpr int kWordRoom = kScaleWords<kKind> > 0 ? kScaleWords<kKind> : 1;
 
-  /// Sets the output's unit for this format; returns what probabilities are to be multiplied by.
+  /// Bits of a token's dims that are a lane's, of a block.
+  template <KvKind kKind>
+  static constexpr int kBits = 16 / core::per_halfword(kKind) * kDims;
+
+  /// Where a lane's dims of the blocks lie in the row of its first token, in shared memory.
+  struct Rows {
+    std::uint32_t at[kBlocks];
+  };
+  template <KvKind kKind, class Stream>
+  FP4PA_FN static std::uint32_t row_of_lane(Lane lane, const Stream& stream, int block) {
+    const core::TileLayout layout = stream.layout();
+    return byte_offset(Shim::kWide, stream.tile_offset() + layout.v_codes, first_token(Shim::kWide, 0, lane.id / 16),
+                       layout.v_chunks, (16 * block + lane.id % 16) * (kBits<kKind> / 8));
+  }
+  /// From there to the row of token `t` of a step: rows of a lane's tokens are swizzled alike.
+  [[nodiscard]] FP4PA_FN static std::uint32_t row_distance(int step, int t, int chunks) {
+    return static_cast<std::uint32_t>((first_token(Shim::kWide, step, 0) + t) * chunks * core::kChunkBytes);
+  }
+  static_assert(rows_of_lane_agree(Shim::kWide, kConfig.tile_keys));
+
+  /// What probabilities are multiplied by.
+  struct Raise {
+    float factor;
+    std::uint32_t top;  // of scale_bf16, where block scales are multiplied into P
+    bool has_nan;       // among these scales
+  };
+
+  /// Sets the output's unit for this format.
   template <KvKind kKind, class Backend, class Stream>
-  FP4PA_FN static float choose_unit(E& exec, const Backend& backend, const Stream& stream,
-                                    typename Backend::Output& output) {
+  FP4PA_FN static Raise choose_unit(E& exec, const Backend& backend, const Stream& stream, typename Backend::Output& output) {
     const float global = stream.v_global();
     if constexpr (kKind == KvKind::kBf16) {
       backend.set_unit(output, 1.0f, 0);
-      return 1.0f;
+      return {1.0f, 0, false};
     } else if constexpr (!scales_probability(kKind)) {
       backend.set_unit(output, global, -kProbabilityF16Log2);
-      return static_cast<float>(1 << kProbabilityF16Log2);
+      return {static_cast<float>(1 << kProbabilityF16Log2), 0, false};
     } else {
-      // The largest product of a probability and a scale is to be 2^60, and may become 2^90: sums of 2^34 stay in range.
-      const int largest = largest_scale<kKind>(exec, stream);
+      // The unit is 2^-raise; sums of 2^34 products of the largest there may be stay in range.
+      const int byte = static_cast<int>(largest_scale<kKind>(exec, stream));
+      const int largest = (byte < 254 ? byte : 254) - 127;
       int raise = -output.unit_log2;
-      if (output.order == 0 || output.unit != global || largest + raise > 90) {
-        raise = 60 - largest;
+      if (output.order == 0 || output.unit != global || largest + raise > kProbabilityBf16Log2) {
+        raise = kProbabilityBf16Log2 - kScaleRoomLog2 - largest;
         raise = raise > 126 ? 126 : raise;
         backend.set_unit(output, global, -raise);
       }
-      return core::exp2_exact(raise);
+      const auto top = static_cast<std::uint32_t>(kProbabilityBf16Log2 + 127 - raise);
+      return {0x1p90f, (top << 7) * 0x10001u, byte == 255};
     }
   }
+  static_assert(kProbabilityBf16Log2 == 90);
 
-  /// log2 of the tile's largest E8M0 scale of V, NaN counting as the largest there is.
+  /// The tile's largest E8M0 scale of V, as a byte; 255 if one is NaN.
   template <KvKind kKind, class Stream>
-  FP4PA_FN static int largest_scale(E& exec, const Stream& stream) {
-    const core::TileLayout layout = stream.layout();
+  FP4PA_FN static std::uint32_t largest_scale(E& exec, const Stream& stream) {
     PerLane<std::uint32_t> largest;
     exec.each_lane([&](Lane lane) {
       largest[lane] = 0;
-      FP4PA_UNROLL
-      for (int first = 0; first < kConfig.tile_keys; first += E::kLanes) {
-        const int key = first + lane.id;
-        if (key >= kConfig.tile_keys) continue;
+      each_scale_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int) {
         FP4PA_UNROLL
-        for (int w = 0; w < kScaleWords<kKind>; ++w) {
-          if (!kConfig.exact_head_dim && 4 * w >= layout.v_scale_pitch) continue;
-          const std::uint32_t word = scale_word(exec, lane, stream, layout, key, w);
-          FP4PA_UNROLL
-          for (int i = 0; i < 4; ++i) {
-            const std::uint32_t byte = (word >> (8 * i)) & 0xffu;
-            largest[lane] = byte > largest[lane] ? byte : largest[lane];
-          }
+        for (int i = 0; i < 4; ++i) {
+          const std::uint32_t byte = (word >> (8 * i)) & 0xffu;
+          largest[lane] = byte > largest[lane] ? byte : largest[lane];
         }
-      }
+      });
     });
-    const int byte = static_cast<int>(exec.reduce_max(largest));
-    return (byte < 254 ? byte : 254) - 127;
+    return exec.reduce_max(largest);
+  }
+
+  /// Makes NaN of all outputs of blocks of which a key's scale is.
+  template <KvKind kKind, class Stream, class Values>
+  FP4PA_FN static void add_nan(E& exec, const Stream& stream, Values& output) {
+    FP4PA_UNROLL
+    for (int block = 0; block < kBlocks; ++block) {
+      const int index = kKind == KvKind::kPerToken ? 0 : block;
+      const bool here = exec.any([&](Lane lane) {
+        bool mine = false;
+        each_scale_word<kKind>(exec, lane, stream, [&](std::uint32_t word, int w) {
+          mine = mine || (w == index / 4 && (word >> (8 * (index % 4)) & 0xffu) == 255);
+        });
+        return mine;
+      });
+      if (!here) continue;
+      exec.each_lane([&](Lane lane) {
+        FP4PA_UNROLL
+        for (int i = 0; i < kDims * kRowTiles * 4; ++i) {
+          output[lane][kDims * block + i / (4 * kRowTiles)][i / 4 % kRowTiles][i % 4] = std::numeric_limits<float>::quiet_NaN();
+        }
+      });
+    }
+  }
+
+  /// Calls f(word, index) for the words of scales of the keys that are a lane's.
+  template <KvKind kKind, class Stream, class F>
+  FP4PA_FN static void each_scale_word(E& exec, Lane lane, const Stream& stream, F&& f) {
+    const core::TileLayout layout = stream.layout();
+    FP4PA_UNROLL
+    for (int first = 0; first < kConfig.tile_keys; first += E::kLanes) {
+      const int key = first + lane.id;
+      if (key >= kConfig.tile_keys) continue;
+      FP4PA_UNROLL
+      for (int w = 0; w < kScaleWords<kKind>; ++w) {
+        if (!kConfig.exact_head_dim && 4 * w >= layout.v_scale_pitch) continue;
+        f(scale_word(exec, lane, stream, layout, key, w), w);
+      }
+    }
   }
 
   template <class Stream>
@@ -126,7 +199,8 @@ struct ValueProduct {
 
   /// 32 tokens: those whose probabilities a lane holds are eight neighbours.
   template <KvKind kKind, class Stream, class Scores, class Values>
-  FP4PA_FN static void multiply_step(E& exec, const Stream& stream, int step, const Scores& p, float raise, Values& output) {
+  FP4PA_FN static void multiply_step(E& exec, const Stream& stream, int step, const PerLane<Rows>& rows, const Scores& p,
+                                     const Raise& raise, Values& output) {
     constexpr bool kBf16 = value_is_bf16(kKind);
     using Element = std::conditional_t<kBf16, core::BF16, core::F16>;
     const core::TileLayout layout = stream.layout();
@@ -145,37 +219,29 @@ struct ValueProduct {
         }
       }
       FP4PA_UNROLL
-      for (int nt = 0; nt < kRowTiles; ++nt) {
-        if constexpr (kKind == KvKind::kPerToken) {
-          scale_weights(p[lane], step, nt, raise, scales[lane], 0, weight[lane][nt]);
-        } else if constexpr (!scales_blocks(kKind)) {
-          FP4PA_UNROLL
-          for (int j = 0; j < 4; ++j) {
-            const auto& four = p[lane][2 * step + j / 2][nt];
-            const float low = four[j % 2 * 2] * raise;
-            const float high = four[j % 2 * 2 + 1] * raise;
-            weight[lane][nt][j] = kBf16 ? pack_bf16(low, high) : pack_f16(low, high);
-          }
-        }
+      for (int i = 0; i < 4 * kRowTiles; ++i) {
+        const int nt = i / 4;
+        const int j = i % 4;
+        const auto& four = p[lane][2 * step + j / 2][nt];
+        const float low = four[j % 2 * 2] * raise.factor;
+        const float high = four[j % 2 * 2 + 1] * raise.factor;
+        weight[lane][nt][j] = kBf16 ? pack_bf16(low, high) : pack_f16(low, high);
       }
+      if constexpr (kKind == KvKind::kPerToken) scale_weights(scales[lane], 0, raise.top, weight[lane], weight[lane]);
     });
 
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
       if (!kConfig.exact_head_dim && block * kBlockDims >= stream.head_dim()) break;
       PerLane<std::uint32_t[kDims][4]> values;  // [dim tile][pair of tokens]
-      exec.each_lane([&](Lane same) {
-        const Lane lane = lane_anew(exec, same);
-        const int first = first_token(Shim::kWide, step, lane.id / 16);
-        load_values<kKind>(exec, lane, stream, first, block, values[lane]);
+      PerLane<std::uint32_t[kRowTiles][4]> scaled = weight;
+      exec.each_lane([&](Lane lane) {
+        load_values<kKind>(exec, lane, rows[lane].at[block], step, layout.v_chunks, values[lane]);
         if constexpr (kKind == KvKind::kNvfp4) scale_by_group(lane, scales[lane], block, values[lane]);
-        if constexpr (kKind == KvKind::kNvfp4Tokens) scale_by_dim(exec, lane, stream, layout, first, block, values[lane]);
-        if constexpr (scales_blocks(kKind)) {
-          FP4PA_UNROLL
-          for (int nt = 0; nt < kRowTiles; ++nt) {
-            scale_weights(p[lane], step, nt, raise, scales[lane], block, weight[lane][nt]);
-          }
+        if constexpr (kKind == KvKind::kNvfp4Tokens) {
+          scale_by_dim(exec, lane, stream, layout, first_token(Shim::kWide, step, lane.id / 16), block, values[lane]);
         }
+        if constexpr (scales_blocks(kKind)) scale_weights(scales[lane], block, raise.top, weight[lane], scaled[lane]);
       });
       if constexpr (kKind == KvKind::kMxfp4Tokens) {
         multiply_pieces(exec, stream, layout, step, block, values, weight, output);
@@ -186,7 +252,7 @@ struct ValueProduct {
           for (int nt = 0; nt < kRowTiles; ++nt) {
             Shim::template multiply_16<Element>(
                 exec, [&](Lane lane) -> auto& { return output[lane][kDims * block + m][nt]; },
-                [&](Lane lane) -> auto& { return values[lane][m]; }, [&](Lane lane) -> auto& { return weight[lane][nt]; });
+                [&](Lane lane) -> auto& { return values[lane][m]; }, [&](Lane lane) -> auto& { return scaled[lane][nt]; });
           }
         }
       }
@@ -194,27 +260,23 @@ struct ValueProduct {
   }
 
   /// A lane's dims of a block, of its eight tokens, decoded but for their scales.
-  template <KvKind kKind, class Stream>
-  FP4PA_FN static void load_values(E& exec, Lane lane, const Stream& stream, int first, int block,
-                                   std::uint32_t (&pairs)[kDims][4]) {
-    constexpr int kBits = 16 / core::per_halfword(kKind) * kDims;  // of a token
+  /// @param row  of Rows
+  template <KvKind kKind>
+  FP4PA_FN static void load_values(E& exec, Lane lane, std::uint32_t row, int step, int chunks, std::uint32_t (&pairs)[kDims][4]) {
+    constexpr int kWidth = kBits<kKind>;
     using Raw = std::conditional_t<
-        kBits == 8, std::uint8_t,
-        std::conditional_t<kBits == 16, std::uint16_t, std::conditional_t<kBits == 32, std::uint32_t, std::uint64_t>>>;
-    const core::TileLayout layout = stream.layout();
+        kWidth == 8, std::uint8_t,
+        std::conditional_t<kWidth == 16, std::uint16_t, std::conditional_t<kWidth == 32, std::uint32_t, std::uint64_t>>>;
     Raw raw[8];
     FP4PA_UNROLL
-    for (int t = 0; t < 8; ++t) {
-      const std::uint32_t at = byte_offset(Shim::kWide, stream.tile_offset() + layout.v_codes, first + t, layout.v_chunks,
-                                           (16 * block + lane.id % 16) * (kBits / 8));
-      raw[t] = exec.template load_shared<Raw>(lane, at);
-    }
+    for (int t = 0; t < 8; ++t) raw[t] = exec.template load_shared<Raw>(lane, row + row_distance(step, t, chunks));
     if constexpr (core::is_fp4(kKind)) {
       // A byte is a token's two dims. Of four, in this order, decoding makes pairs of neighbours.
       FP4PA_UNROLL
       for (int j = 0; j < 4; j += 2) {
-        const std::uint32_t codes = std::uint32_t{raw[2 * j]} | std::uint32_t{raw[2 * j + 2]} << 8 |
-                                    std::uint32_t{raw[2 * j + 1]} << 16 | std::uint32_t{raw[2 * j + 3]} << 24;
+        const std::uint32_t even = permute_bytes(raw[2 * j + 2], raw[2 * j], 0x0c0c0400u);
+        const std::uint32_t odd = permute_bytes(raw[2 * j + 3], raw[2 * j + 1], 0x0c0c0400u);
+        const std::uint32_t codes = permute_bytes(odd, even, 0x05040100u);
         std::uint32_t decoded[4];
         if constexpr (value_is_bf16(kKind)) {
           e2m1_to_bf16(codes, decoded);
@@ -247,15 +309,15 @@ struct ValueProduct {
   }
 
   /// Probabilities times E8M0 scales, which are in byte block % 4 of word block / 4 of a token's.
-  template <class Probabilities, int kWords>
-  FP4PA_FN static void scale_weights(const Probabilities& p, int step, int nt, float raise,
-                                     const std::uint32_t (&scales)[8][kWords], int block, std::uint32_t (&weight)[4]) {
+  template <int kWords>
+  FP4PA_FN static void scale_weights(const std::uint32_t (&scales)[8][kWords], int block, std::uint32_t top,
+                                     const std::uint32_t (&weight)[kRowTiles][4], std::uint32_t (&scaled)[kRowTiles][4]) {
     FP4PA_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const auto& four = p[2 * step + j / 2][nt];
-      const float low = four[j % 2 * 2] * raise * e8m0_to_f32(scales[2 * j][block / 4], block % 4);
-      const float high = four[j % 2 * 2 + 1] * raise * e8m0_to_f32(scales[2 * j + 1][block / 4], block % 4);
-      weight[j] = pack_bf16(low, high);
+      const std::uint32_t bytes = permute_bytes(scales[2 * j + 1][block / 4], scales[2 * j][block / 4],
+                                                0x0c040c00u + 0x00010001u * static_cast<std::uint32_t>(block % 4));
+      FP4PA_UNROLL
+      for (int nt = 0; nt < kRowTiles; ++nt) scaled[nt][j] = scale_bf16(weight[nt][j], bytes, top);
     }
   }
 

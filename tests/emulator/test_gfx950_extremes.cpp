@@ -236,6 +236,37 @@ TEST_CASE("gfx950: MXFP8 with 256 dims has room for two terms of a query") {
   CHECK_FALSE(native(DType::kF32, Rotation::kNone));
 }
 
+// Exponents of P and of scales are added as integers: a probability of 0 must stay 0 beside any scale.
+TEST_CASE("gfx950, gfx942: what a row does not see adds nothing to it, however large") {
+  for (const Path& path : kPaths) {
+    CAPTURE(std::string(path.name));
+    const auto outputs = [&](int scale, std::uint8_t code) {
+      const auto s = scene_of(VScaleAxis::kHeadDim, {{4, 77, 0}, {1, 40, 1}});
+      s->fill_scales(true, 112, 116, 5);
+      for (std::int64_t i = 0; i < 4; ++i) s->scales(true, 0, 76, 0)[i] = static_cast<std::uint8_t>(scale);
+      std::memset(s->codes(true, 0, 76, 0), code, 64);
+      run(*s, path);
+      std::vector<double> rows;
+      for (int token = 0; token < 3; ++token) {
+        for (const double x : s->o_row(token, 0)) rows.push_back(x);
+      }
+      return rows;
+    };
+    // The last key is seen by the last query alone.
+    const std::vector<double> expected = outputs(114, 0);
+    for (const int scale : {114, 140, 143, 144, 145, 170}) {
+      CAPTURE(scale);
+      const std::vector<double> rows = outputs(scale, 0x77);
+      double worst = 0.0, largest = 0.0;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        worst = std::max(worst, std::abs(rows[i] - expected[i]));
+        largest = std::max(largest, std::abs(expected[i]));
+      }
+      CHECK(worst <= 0x1p-16 * largest);  // a tile's unit moves, and sums are rounded elsewhere
+    }
+  }
+}
+
 TEST_CASE("gfx950, gfx942: NaN reaches the rows that it belongs to, and no others") {
   for (const Path& path : kPaths) {
     CAPTURE(std::string(path.name));
@@ -253,6 +284,14 @@ TEST_CASE("gfx950, gfx942: NaN reaches the rows that it belongs to, and no other
     const std::vector<double> row = v->o_row(0, 0);
     for (std::size_t d = 0; d < 128; ++d) CHECK(std::isnan(row[d]) == (d == 17));
     for (const double x : v->o_row(1, 0)) CHECK(std::isfinite(x));
+
+    const auto along = scene_of(VScaleAxis::kHeadDim);
+    along->scales(true, 0, 40, 0)[1] = 0xff;
+    run(*along, path);
+    const std::vector<double> dims = along->o_row(0, 0);
+    for (std::size_t d = 0; d < 128; ++d) CHECK(std::isnan(dims[d]) == (d / 32 == 1));
+    for (const double x : along->o_row(0, 4)) CHECK(std::isfinite(x));
+    for (const double x : along->o_row(1, 0)) CHECK(std::isfinite(x));
 
     const auto q = scene_of(VScaleAxis::kTokens);
     query(*q)[5] = std::nanf("");

@@ -103,6 +103,9 @@ std::unordered_map<std::string, Handler> make() {
       {"v_lshlrev_b16", two([](u32 a, u32 b) { return (b << (a & 15)) & 0xffffu; })},
       {"v_lshrrev_b16", two([](u32 a, u32 b) { return (b & 0xffffu) >> (a & 15); })},
       {"v_ashrrev_i16", two([](u32 a, u32 b) { return u(static_cast<std::int16_t>(b) >> (a & 15)) & 0xffffu; })},
+      {"v_pk_max_u16", two([](u32 a, u32 b) {
+         return std::max(a & 0xffffu, b & 0xffffu) | std::max(a >> 16, b >> 16) << 16;
+       })},
       {"v_min_u32", two([](u32 a, u32 b) { return a < b ? a : b; })},
       {"v_max_u32", two([](u32 a, u32 b) { return a > b ? a : b; })},
       {"v_min_i32", two([](u32 a, u32 b) { return s(a) < s(b) ? a : b; })},
