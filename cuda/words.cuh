@@ -29,6 +29,8 @@ namespace fp4pa::cuda {
 inline constexpr int kLanes = 32;
 /// A pointer may point to shared memory or to global, and costs the same.
 inline constexpr bool kFlatPointers = true;
+/// Blocks of a grid in x, at most.
+inline constexpr std::int64_t kMostBlocks = 0x7fffffff;
 
 [[nodiscard]] __device__ inline int thread_id() { return static_cast<int>(threadIdx.x); }
 [[nodiscard]] __device__ inline int block_id() { return static_cast<int>(blockIdx.x); }

@@ -38,6 +38,8 @@ namespace fp4pa::hip {
 inline constexpr int kLanes = 64;
 /// A pointer to LDS is no pointer to memory: one that may be either takes flat instructions, which these kernels do without.
 inline constexpr bool kFlatPointers = false;
+/// Blocks of a grid in x, of up to 1024 threads, at most: a grid's threads are counted in 32 bits.
+inline constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 22) - 1;
 
 [[nodiscard]] FP4PA_DEVICE inline int thread_id() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
 [[nodiscard]] FP4PA_DEVICE inline int block_id() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }

@@ -134,6 +134,7 @@ struct PrepareArgs {
   float* globals;             // null, or [batch]
   std::int32_t shares;        // blocks of a row
   bool paired;
+  std::int64_t first_row;     // of the launch
 };
 
 /// 32 elements quantised and decoded in place, without the tensor's multiplier.
@@ -200,7 +201,7 @@ FP4PA_DEVICE inline float prepare_held_row(const PrepareArgs& p, std::int64_t ro
 template <bool kQuantise>
 FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
   allow_dependents();
-  const std::int64_t row = block_id();
+  const std::int64_t row = p.first_row + block_id();
   const std::int64_t b = row / p.m;
   const void* const from = core::element_address(p.x, p.dtype, row * p.cols);
   const bool nvfp4 = kQuantise && p.format == BlockFormat::kNvfp4;
@@ -245,6 +246,16 @@ FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
 
 [[nodiscard]] inline std::int64_t gemm_blocks(std::int64_t items) { return (items + kGemmThreads - 1) / kGemmThreads; }
 
+/// Launches of a block a row, as many as the grid has room for: f(first row, rows) launches.
+template <class F>
+[[nodiscard]] Status launch_rows(std::int64_t rows, F&& f) noexcept {
+  for (std::int64_t first = 0; first < rows; first += kMostBlocks) {
+    const Status s = f(first, rows - first < kMostBlocks ? rows - first : kMostBlocks);
+    if (s != Status::kOk) return s;
+  }
+  return Status::kOk;
+}
+
 /// Largest magnitude of each of `batch` runs of n elements, as bits.
 [[nodiscard]] inline Status launch_amax(const void* x, DType dtype, std::int64_t n, std::int64_t batch, std::uint32_t* amax,
                                         void* stream) noexcept {
@@ -262,7 +273,7 @@ Status prepare_x(const LinearArgs& a, const api::PreparedX& to, const ExecDesc& 
   const std::int64_t share = to.rows >= 128 ? 1 : gemm_blocks(to.cols / (quantise ? 32 : 8));
   PrepareArgs args{a.x, a.x_dtype, a.m, a.batch, a.weight.cols, a.weight.format, a.scale_mode, a.nvfp4_scale, a.x_global_scale,
                    nullptr, reinterpret_cast<std::uint16_t*>(memory), to.cols, reinterpret_cast<float*>(memory + to.inverse),
-                   nullptr, static_cast<std::int32_t>(share < 16 ? share : 16), to.paired};
+                   nullptr, static_cast<std::int32_t>(share < 16 ? share : 16), to.paired, 0};
   if (to.has_globals) {
     args.globals = reinterpret_cast<float*>(memory + to.globals);
     if (a.x_global_scale == 0.0f) {
@@ -272,8 +283,11 @@ Status prepare_x(const LinearArgs& a, const api::PreparedX& to, const ExecDesc& 
       args.amax = amax;
     }
   }
-  return launch(quantise ? prepare_rows<true> : prepare_rows<false>, grid(to.rows, args.shares), kGemmThreads, 0, exec.stream,
-                args, "preparing x");
+  return launch_rows(to.rows, [&](std::int64_t first, std::int64_t rows) {
+    args.first_row = first;
+    return launch(quantise ? prepare_rows<true> : prepare_rows<false>, grid(rows, args.shares), kGemmThreads, 0, exec.stream, args,
+                  "preparing x");
+  });
 }
 
 Status quantize_weight(const api::WeightRequest& r, const ExecDesc& exec) noexcept {

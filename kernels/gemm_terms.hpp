@@ -14,6 +14,7 @@ struct TermsArgs {
   std::uint8_t* terms;
   std::uint32_t* scales;
   std::uint16_t* rest;
+  std::int64_t first_row;  // of the launch
 };
 
 /// The largest of the values of four neighbouring threads, which share a group; all threads of a wave call it.
@@ -34,7 +35,7 @@ FP4PA_DEVICE inline std::uint32_t largest_bits(const float (&x)[8]) {
 
 /// A row in x, a share of its columns in y: a thread takes eight, four threads a group.
 FP4PA_KERNEL(split_rows, kGemmThreads, TermsArgs p) {
-  const std::int64_t row = block_id();
+  const std::int64_t row = p.first_row + block_id();
   const std::int64_t eights = 16 * p.stages;
   std::int64_t eight = std::int64_t{block_id_y()} * kGemmThreads + thread_id();
   if (eight - thread_id() % kLanes >= eights) return;
@@ -82,9 +83,12 @@ FP4PA_KERNEL(split_rows, kGemmThreads, TermsArgs p) {
 
 Status split_x(const LinearArgs& a, const api::SplitX& to, const ExecDesc& exec) noexcept {
   auto* const memory = static_cast<std::uint8_t*>(a.workspace);
-  const TermsArgs args{a.x, a.x_dtype, a.weight.cols, to.stages, memory, reinterpret_cast<std::uint32_t*>(memory + to.scales),
-                       reinterpret_cast<std::uint16_t*>(memory + to.rest)};
-  return launch(split_rows, grid(to.rows, gemm_blocks(16 * to.stages)), kGemmThreads, 0, exec.stream, args, "splitting x");
+  TermsArgs args{a.x, a.x_dtype, a.weight.cols, to.stages, memory, reinterpret_cast<std::uint32_t*>(memory + to.scales),
+                       reinterpret_cast<std::uint16_t*>(memory + to.rest), 0};
+  return launch_rows(to.rows, [&](std::int64_t first, std::int64_t rows) {
+    args.first_row = first;
+    return launch(split_rows, grid(rows, gemm_blocks(16 * to.stages)), kGemmThreads, 0, exec.stream, args, "splitting x");
+  });
 }
 
 }  // namespace fp4pa::FP4PA_GPU
