@@ -106,6 +106,8 @@ struct Backend {
   /// Whether warps that do nothing else decode a variant's tiles, so that decoding one again costs little, and, for MXFP8 keys,
   /// which take queries of codes and scales too; null: never.
   bool (*decodes_aside)(std::int32_t variant) noexcept = nullptr;
+  /// A variant in words, for the log; null: there is one alone.
+  void (*describe)(std::int32_t variant, char* text, std::size_t size) noexcept = nullptr;
   /// Copies what a kernel in the stream's order would read to the host, and has done so at return; null where memory is the host's.
   /// @errors kDeviceError, kInvalidArgument in a capture (where it is known)
   Status (*read_back)(void* to_host, const void* from, std::size_t bytes, void* stream) noexcept = nullptr;

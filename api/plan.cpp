@@ -50,8 +50,10 @@ Status plan(const AttentionConfig& config, AttentionPlan* plan) noexcept {
   api::PlanChoice choice;
   if (const Status status = backend->plan(config, &choice); status != Status::kOk) return status;
   PlanAccess::fill(*plan, config, choice, index);
-  api::log(api::LogLevel::kInfo, "plan on %s: %d workers, %d rows a tile, workspace %zu bytes", backend->name,
-           choice.num_workers, choice.tile_rows, choice.workspace_bytes);
+  char kernel[128] = "";
+  if (backend->describe != nullptr) backend->describe(choice.variant, kernel, sizeof kernel);
+  api::log(api::LogLevel::kInfo, "plan on %s: %d workers, %d rows a tile, workspace %zu bytes%s%s", backend->name, choice.num_workers,
+           choice.tile_rows, choice.workspace_bytes, kernel[0] != '\0' ? "; kernel for " : "", kernel);
   return Status::kOk;
 }
 

@@ -1,6 +1,7 @@
 // CUDA in the library's table of back ends.
 #include "api/backend.hpp"
 
+#include "core/simt/describe.hpp"
 #include "cuda/attention.hpp"
 #include "cuda/device.hpp"
 #include "cuda/gemm.hpp"
@@ -33,6 +34,7 @@ const Backend kCudaBackend{
     .linear = cuda::linear,
     .native = [](std::int32_t variant) noexcept { return cuda::is_native(variant); },
     .decodes_aside = [](std::int32_t variant) noexcept { return cuda::is_sm90(variant); },
+    .describe = [](std::int32_t variant, char* text, std::size_t size) noexcept { core::describe(cuda::shape_of(variant), text, size); },
     .read_back = cuda::read_back,
 };
 

@@ -1,6 +1,7 @@
 // HIP in the library's table of back ends.
 #include "api/backend.hpp"
 
+#include "core/simt/describe.hpp"
 #include "hip/attention.hpp"
 #include "hip/device.hpp"
 #include "hip/gemm.hpp"
@@ -32,6 +33,7 @@ const Backend kHipBackend{
     .linear_workspace = hip::linear_workspace,
     .linear = hip::linear,
     .native = [](std::int32_t variant) noexcept { return hip::is_native(hip::kInstances[variant]); },
+    .describe = [](std::int32_t variant, char* text, std::size_t size) noexcept { core::describe(hip::kInstances[variant], text, size); },
     .read_back = [](void* to_host, const void* from, std::size_t bytes, void* stream) noexcept {
       return hip::check(hip::read_behind(static_cast<hip::Stream>(stream), to_host, from, bytes), "reading back what is to be checked");
     },

@@ -109,7 +109,9 @@ struct AttentionArgs {
 /// call with its own workspace), and on a GPU on every device of the same kind as the one that was current when it was made.
 class AttentionPlan {
  public:
+  /// As planned, but for its `backend`, which is null: see backend().
   [[nodiscard]] const AttentionConfig& config() const noexcept { return config_; }
+  /// Bytes of workspace that a run takes.
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
   [[nodiscard]] const char* backend() const noexcept { return backend_name_; }
   /// Processors (CPU threads, or resident blocks) the work is divided over.
@@ -140,7 +142,7 @@ class AttentionPlan {
 /// and LSE within 1e-3 (up to about 16 thousand, where the steps of f32 become larger).
 /// NaN or infinity in V of a key that a mask hides may reach visible rows of the same tile, KV head and sequence: 0 times NaN is NaN.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kInvalidArgument (recent_table with a plan of one tier),
-///         kWorkspaceTooSmall, kPlanMismatch (a plan of another kind of device, too), kDeviceError; where lengths and tables are looked
+///         kWorkspaceTooSmall, kPlanMismatch (a plan of another kind of device, too), kBackendUnavailable (no kernels for the current device), kDeviceError; where lengths and tables are looked
 ///         at, which is on the CPU always and on a GPU with validate_device_data, also kInvalidIndptr, kLengthExceedsTable,
 ///         kBlockIdOutOfRange, and on the CPU kInvalidGlobalScale. Nothing is written when an error is returned.
 [[nodiscard]] FP4PA_API Status run(const AttentionPlan& plan, const AttentionArgs& args) noexcept;

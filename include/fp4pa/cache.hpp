@@ -53,7 +53,7 @@ struct KvTensorDesc {
   /// `global_scale_ptr` is set it is read instead, from the memory of the back end that runs: one float, or num_kv_heads
   /// floats with `global_scale_per_head`.
   float global_scale = 1.0f;
-  const float* global_scale_ptr = nullptr;
+  const float* global_scale_ptr = nullptr;  ///< aligned to 4 bytes
   bool global_scale_per_head = false;
 };
 
@@ -61,7 +61,7 @@ struct KvTensorDesc {
 struct KvCacheDesc {
   KvTensorDesc k;
   KvTensorDesc v;
-  std::int32_t num_kv_heads = 0;
+  std::int32_t num_kv_heads = 0;  ///< at least 1
   std::int32_t head_dim = 0;   ///< a multiple of 32 from 32 to 256
   std::int32_t page_size = 0;  ///< tokens, 1 to 1024; with V scaled along tokens a multiple of 32 (MXFP4) or 16 (NVFP4)
   std::int64_t num_pages = 0;  ///< up to 2^31 - 1; pools past 4 GiB are fine
@@ -175,8 +175,8 @@ struct ExecDesc {
 /// The CPU checks every slot before it writes anything. A GPU checks none unless `exec.validate_device_data` asks for it: a token whose
 /// slot is past the pool is skipped, V of a token that begins inside a group, or follows a gap in one, is not stored although its K is
 /// (single-token appends included), and the call returns kOk.
-/// @param slots [num_tokens] int32 or int64, in the back end's memory
-/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture),
+/// @param slots [num_tokens] int32 or int64, aligned to it, in the back end's memory
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture, on CUDA),
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError; on the CPU, and on a GPU with validate_device_data, kSlotOutOfRange,
 ///         kIncompleteGroup; with validate_device_data kInternal (no memory for the slots)
 [[nodiscard]] FP4PA_API Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, const void* slots,
@@ -198,7 +198,7 @@ struct ExecDesc {
 /// The CPU checks indptr, lengths and page ids before it writes anything. A GPU checks nothing unless `exec.validate_device_data` asks for
 /// it, and returns kOk: rows outside num_tokens, pages past a sequence's row of old_table and page ids outside a pool are left out; a
 /// negative length counts as 0.
-/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture),
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture, on CUDA),
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError; on the CPU, and on a GPU with validate_device_data, kInvalidIndptr,
 ///         kInvalidSize (a negative length), kLengthExceedsTable, kBlockIdOutOfRange; with validate_device_data kInternal (no memory for the
 ///         tables)
@@ -228,7 +228,7 @@ struct KvOutput {
 /// nor a destination twice. The CPU checks this, and every page id, before it writes anything. A GPU checks nothing
 /// unless `exec.validate_device_data` asks for it, and returns kOk: a copy with a page id outside the pool is left out.
 /// @param src, dst [num_copies] int32, in the back end's memory
-/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture),
+/// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture, on CUDA),
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError; on the CPU, and on a GPU with validate_device_data, kBlockIdOutOfRange,
 ///         kInvalidArgument (a page that is a destination twice, or a source and a destination), kInternal (no memory to check the ids in)
 [[nodiscard]] FP4PA_API Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst,

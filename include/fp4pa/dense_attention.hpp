@@ -96,6 +96,7 @@ struct DenseAttentionArgs {
 /// A validated configuration with its partition; a plain value, as AttentionPlan is.
 class DenseAttentionPlan {
  public:
+  /// As planned, but for its `backend`, which is null: see backend().
   [[nodiscard]] const DenseAttentionConfig& config() const noexcept { return config_; }
   /// Of the whole call: quantised K and V, tables, the centred keys where asked, and the attention's own.
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
@@ -117,7 +118,7 @@ class DenseAttentionPlan {
 /// Quantises K and V and computes O = softmax(sm_scale Q K^T + mask) V and, where asked, LSE. Rows that see no key get
 /// O = 0 and LSE = -inf. As near to double precision over the quantised values as `run` is.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kWorkspaceTooSmall, kPlanMismatch (a dtype that is not the
-///         plan's, too), kDeviceError; on the CPU also kInvalidIndptr. O and LSE are not written when an error is
+///         plan's, too), kBackendUnavailable (no kernels for the current device), kDeviceError; on the CPU also kInvalidIndptr. O and LSE are not written when an error is
 ///         returned.
 [[nodiscard]] FP4PA_API Status run_dense_attention(const DenseAttentionPlan& plan,
                                                    const DenseAttentionArgs& args) noexcept;
@@ -160,6 +161,7 @@ struct Mxfp8AttentionConfig {
   std::int32_t num_threads = 0;
 };
 
+/// What changes with every call. All pointers are in the back end's memory.
 struct Mxfp8AttentionArgs {
   Mxfp8Tensor q;      ///< [q_tokens, num_q_heads, head_dim]
   Mxfp8Tensor k;      ///< [kv_tokens, num_kv_heads, head_dim]
@@ -175,9 +177,12 @@ struct Mxfp8AttentionArgs {
   void* stream = nullptr;
 };
 
+/// A validated configuration with its partition; a plain value, as AttentionPlan is.
 class Mxfp8AttentionPlan {
  public:
+  /// As planned, but for its `backend`, which is null: see backend().
   [[nodiscard]] const Mxfp8AttentionConfig& config() const noexcept { return config_; }
+  /// Of the whole call: decoded K and V where they are, tables, and the attention's own.
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
   [[nodiscard]] const char* backend() const noexcept { return attention_.backend(); }
   [[nodiscard]] std::int32_t num_workers() const noexcept { return attention_.num_workers(); }

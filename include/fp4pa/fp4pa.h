@@ -1,10 +1,10 @@
-/* libfp4pa in C99: the same library as fp4pa.hpp, function for function but for a few questions to a plan.
+/* libfp4pa in C99: the same library as fp4pa.hpp, function for function but for a few questions to a plan and what is constexpr of enumerations.
  *
  * Conventions
  *   - A function that can fail returns fp4pa_status; fp4pa_last_error_detail() then has a sentence with the offending value
  *     and the allowed set. Nothing is written on error. Nothing aborts or throws. What is printed, to
  *     stderr, is what FP4PA_LOG asks for, and that FP4PA_LOG or FP4PA_CPU_TARGET has a value that is not known.
- *   - Every struct starts with its own size and is filled by its fp4pa_*_init before anything is set in it. A library
+ *   - Every struct that is passed by pointer starts with its own size and is filled by its fp4pa_*_init before anything is set in it. A library
  *     that is newer than the caller takes the missing fields for their defaults; one that is older refuses fields that it
  *     does not know when they are not zero. Structs inside structs have reserved words instead of room to grow.
  *   - Enumerations are int32_t with named constants, so that their size is the same everywhere. The values are part of the
@@ -37,17 +37,17 @@ enum {
   FP4PA_INVALID_SIZE = 3,         /* a count is zero, negative or too large */
   FP4PA_UNSUPPORTED_HEAD_DIM = 4, /* head_dim is not a multiple of 32 from 32 to 256, or its tiles need more shared memory than the GPU has */
   FP4PA_INVALID_HEADS = 5,        /* query heads are not a multiple of KV heads; without a cache also a number of heads outside 1 to 65536 */
-  FP4PA_UNSUPPORTED_FORMAT = 6,   /* unknown format, dtype or layout, or a combination that no reader has */
+  FP4PA_UNSUPPORTED_FORMAT = 6,   /* unknown format, dtype, layout, axis, rotation, rule for scales or slot type, or a combination that no reader has */
   FP4PA_INVALID_STRIDES = 7,      /* strides overlap, or do not cover a row */
   FP4PA_INVALID_GLOBAL_SCALE = 8, /* a global scale outside of 2^-126 to 2^126 (NaN, too), or other than 1 where a format has none */
   FP4PA_LENGTH_EXCEEDS_TABLE = 9, /* a sequence is longer than its row of the page table */
   FP4PA_BLOCK_ID_OUT_OF_RANGE = 10,
   FP4PA_SLOT_OUT_OF_RANGE = 11,
   FP4PA_INCOMPLETE_GROUP = 12, /* V scaled along tokens: an append would leave or touch an unfinished group */
-  FP4PA_INVALID_INDPTR = 13,   /* an indptr does not start at 0 or decreases */
+  FP4PA_INVALID_INDPTR = 13,   /* an indptr does not start at 0, decreases, or does not end within the rows of the call */
   FP4PA_WORKSPACE_TOO_SMALL = 14,
   FP4PA_UNKNOWN_BACKEND = 15,     /* no back end of that name in this build */
-  FP4PA_BACKEND_UNAVAILABLE = 16, /* built, but this machine cannot run it */
+  FP4PA_BACKEND_UNAVAILABLE = 16, /* built, but this machine cannot run it; or this build does not have the call */
   FP4PA_INVALID_ARGUMENT = 17,    /* a parameter is outside its documented range; also a wrong struct_size */
   FP4PA_PLAN_MISMATCH = 18,       /* run was called with arguments the plan was not made for */
   FP4PA_DEVICE_ERROR = 19,
@@ -211,7 +211,7 @@ typedef struct fp4pa_kv_tensor {
    * it is read instead, from the memory of the back end that runs: 1 float, or num_kv_heads with global_scale_per_head. */
   float global_scale;
   int32_t global_scale_per_head; /* 0 or 1 */
-  const float* global_scale_ptr;
+  const float* global_scale_ptr; /* aligned to 4 bytes */
   uint64_t reserved[4]; /* zero */
 } fp4pa_kv_tensor;
 
@@ -220,7 +220,7 @@ typedef struct fp4pa_cache {
   size_t struct_size;
   fp4pa_kv_tensor k;
   fp4pa_kv_tensor v;
-  int32_t num_kv_heads;
+  int32_t num_kv_heads;    /* at least 1 */
   int32_t head_dim;        /* a multiple of 32 from 32 to 256 */
   int32_t page_size;       /* tokens, 1 to 1024; with V scaled along tokens a multiple of 32 (MXFP4) or 16 (NVFP4) */
   fp4pa_rotation rotation; /* of K on append and of Q on load */
@@ -320,8 +320,8 @@ FP4PA_API void fp4pa_kv_output_init_sized(fp4pa_kv_output* output, size_t struct
  * The CPU checks every slot before it writes anything. A GPU checks none unless exec->validate_device_data asks for it: a token whose slot
  * is past the pool is skipped, V of a token that begins inside a group, or follows a gap in one, is not stored although its K is
  * (single-token appends included), and the call returns FP4PA_OK.
- *   slots  [num_tokens] of slot_type, in the back end's memory
- * Errors: those of fp4pa_validate_cache, FP4PA_INVALID_ARGUMENT (validate_device_data in a capture, too), FP4PA_UNKNOWN_BACKEND,
+ *   slots  [num_tokens] of slot_type, aligned to it, in the back end's memory
+ * Errors: those of fp4pa_validate_cache, FP4PA_INVALID_ARGUMENT (validate_device_data in a capture, on CUDA, too), FP4PA_UNKNOWN_BACKEND,
  * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR; on the CPU, and on a GPU with validate_device_data, FP4PA_SLOT_OUT_OF_RANGE,
  * FP4PA_INCOMPLETE_GROUP; with validate_device_data FP4PA_INTERNAL (no memory for the slots). */
 FP4PA_API fp4pa_status fp4pa_append(const fp4pa_cache* cache, const fp4pa_kv_input* k, const fp4pa_kv_input* v,
@@ -335,14 +335,14 @@ FP4PA_API fp4pa_status fp4pa_append(const fp4pa_cache* cache, const fp4pa_kv_inp
  * tokens of a prefix cache has none of them there: recompute window_tokens tokens behind P whole groups, write them with
  * fp4pa_append(recent) to their places in the ring, and continue from a length of P + window_tokens (docs/engine.md).
  *   indptr       [batch + 1] int32, from 0, not decreasing, to at most num_tokens; rows behind its end are padding, and not
- *                stored. May be null where num_tokens is 0
+ *                stored. May be null where num_tokens is 0; the CPU looks at it there, too
  *   seq_lens     [batch] int32, lengths before this append; the caller adds the counts afterwards
  *   old_table    [batch, old_table_stride] int32 page ids of the old tier, enough for the new length
  *   recent_table [batch, ring_pages] int32 page ids of the recent tier
  * The CPU checks indptr, lengths and page ids before it writes anything. A GPU checks nothing unless exec->validate_device_data asks for
  * it, and returns FP4PA_OK: rows outside num_tokens, pages past a sequence's row of old_table and page ids outside a pool are left out; a
  * negative length counts as 0.
- * Errors: those of fp4pa_validate_two_tier, FP4PA_INVALID_ARGUMENT (num_threads, struct_size; validate_device_data in a capture),
+ * Errors: those of fp4pa_validate_two_tier, FP4PA_INVALID_ARGUMENT (num_threads, struct_size; validate_device_data in a capture, on CUDA),
  * FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR; on the CPU, and on a GPU with validate_device_data,
  * FP4PA_INVALID_INDPTR, FP4PA_INVALID_SIZE (a negative length), FP4PA_LENGTH_EXCEEDS_TABLE, FP4PA_BLOCK_ID_OUT_OF_RANGE; with
  * validate_device_data FP4PA_INTERNAL (no memory for the tables). */
@@ -363,7 +363,7 @@ FP4PA_API fp4pa_status fp4pa_gather(const fp4pa_cache* cache, const void* slots,
  * nor a destination twice. The CPU checks this, and every page id, before it writes anything. A GPU checks nothing unless
  * exec->validate_device_data asks for it, and returns FP4PA_OK: a copy with a page id outside the pool is left out.
  *   src, dst  [num_copies] int32, in the back end's memory
- * Errors: those of fp4pa_validate_cache, FP4PA_INVALID_ARGUMENT (num_threads, struct_size; validate_device_data in a capture),
+ * Errors: those of fp4pa_validate_cache, FP4PA_INVALID_ARGUMENT (num_threads, struct_size; validate_device_data in a capture, on CUDA),
  * FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR; on the CPU, and on a GPU with validate_device_data,
  * FP4PA_BLOCK_ID_OUT_OF_RANGE, FP4PA_INVALID_ARGUMENT (a page that is a destination twice, or a source and a destination),
  * FP4PA_INTERNAL (no memory to check the ids in). */
@@ -387,6 +387,7 @@ enum {
   FP4PA_SCALES_BLOCKED = 1 /* the 128x4 atom of block-scaled GEMMs; rows pad to 128 and groups to 4 */
 };
 
+/* How a tensor is quantised, and how what quantising made of it is read. */
 typedef struct fp4pa_quantize_config {
   size_t struct_size;
   fp4pa_block_format format;

@@ -126,6 +126,7 @@ enum {
   FP4PA_MXFP8_ONCE = 2      /* to bf16 in the workspace before the attention */
 };
 
+/* What does not change between calls of MXFP8 attention. */
 typedef struct fp4pa_mxfp8_config {
   size_t struct_size;
   int32_t num_q_heads;  /* a multiple of num_kv_heads */
@@ -150,6 +151,7 @@ typedef struct fp4pa_mxfp8_config {
 /* Defaults: not causal, O in bf16, linear scales; the rest 0. */
 FP4PA_API void fp4pa_mxfp8_config_init_sized(fp4pa_mxfp8_config* config, size_t struct_size);
 
+/* What changes with every call. All pointers are in the memory of the back end that runs. */
 typedef struct fp4pa_mxfp8_args {
   size_t struct_size;
   fp4pa_mxfp8_tensor q; /* [q_tokens, num_q_heads, head_dim] */
@@ -172,6 +174,7 @@ typedef struct fp4pa_mxfp8_args {
 } fp4pa_mxfp8_args;
 FP4PA_API void fp4pa_mxfp8_args_init_sized(fp4pa_mxfp8_args* args, size_t struct_size);
 
+/* A validated configuration with its partition; create, use from any thread, destroy. */
 typedef struct fp4pa_mxfp8_plan fp4pa_mxfp8_plan;
 
 /* Errors: as fp4pa_dense_plan_create. */

@@ -29,6 +29,7 @@ enum class BlockFormat : std::int32_t {
 /// Elements that share a scale: 32, or 16 for NVFP4.
 [[nodiscard]] constexpr std::int32_t group_size(BlockFormat v) noexcept { return v == BlockFormat::kNvfp4 ? 16 : 32; }
 
+/// How a tensor is quantised, and how what quantising made of it is read.
 struct QuantizeConfig {
   BlockFormat format = BlockFormat::kMxfp4;
   ScaleLayout scale_layout = ScaleLayout::kLinear;

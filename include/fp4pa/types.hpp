@@ -1,6 +1,6 @@
 // The vocabulary of libfp4pa: element types, KV formats and the choices that belong to them.
 //
-// Most enumerations have names in the spelling of the command line and of the C header; `name_of` gives them. The values are
+// Most enumerations have names, which `name_of` gives; the command line takes most of these. The values are
 // part of the ABI: append, never renumber.
 #pragma once
 

@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <string>
 #include <tuple>
 
+#include "core/simt/describe.hpp"
 #include "cuda/launch_shape.hpp"
 #include "fp4pa/cache.hpp"
 #include "tests/cache/random.hpp"
@@ -38,6 +40,23 @@ cuda::LaunchShape shape_of(const AttentionConfig& c) {
 }
 
 }  // namespace
+
+TEST_CASE("the log says which kernel serves a plan") {
+  const auto words = [](const AttentionConfig& c) {
+    char text[128];
+    core::describe(cuda::shape_of(cuda::select_variant(c, kH200.compute_capability)), text, sizeof text);
+    return std::string(text);
+  };
+  AttentionConfig c = config_of(KvFormat::kMxfp4, 4, 32, 8, 4096);
+  CHECK(words(c) == "K mxfp4, V mxfp4, head_dim 128, plain");
+  c.softcap = 30.0f;
+  CHECK(words(c) == "K mxfp4, V mxfp4, head_dim 128");
+  c.cache.v.format = KvFormat::kF16;
+  CHECK(words(c) == "K any, V any, head_dim up to 256");
+  char text[12];
+  core::describe(cuda::shape_of(0), text, sizeof text);
+  CHECK(std::string(text).size() == 11);
+}
 
 TEST_CASE("workers are as large as makes units come out even, and fill a multiprocessor") {
   constexpr std::int32_t K = 1024;

@@ -57,7 +57,7 @@ const std::vector<Suite>& suites() {
         "mxfp8 --heads 2 --kv-heads 2 --length 128 --decode once"},
        {}},
       {"decode",
-       "decoding in the shapes it is judged by, all formats, pages of 64 and 16, ragged lengths, head_dim 64 and 256",
+       "decoding in the shapes it is judged by, mxfp4, nvfp4, fp8_e4m3 and bf16, pages of 64 and 16, ragged lengths, head_dim 64 and 256",
        kJoined(kEachShape(kFormats + kPages),
                {"decode --batch 64 --heads 32 --kv-heads 8 --tokens 32K --ragged" + kFormats + kPages,
                 kMiddle + " --head-dim 64,256" + kFormats + " --page-size 64"}),

@@ -35,6 +35,8 @@ struct NamedCall {
 
 /// Paged attention by kernels of few and of many rows, and append with a gather behind it.
 [[nodiscard]] std::vector<NamedCall> cache_calls();
+/// Append to two tiers, copies of pages, merging of states, tensors quantised and back.
+[[nodiscard]] std::vector<NamedCall> memory_calls();
 /// Dense attention and MXFP8 attention, with plans that are made here and hold on every device of this kind.
 [[nodiscard]] std::vector<NamedCall> dense_calls();
 /// fp4_linear, from one row of X to many.

@@ -39,7 +39,7 @@ Kind kind_of(int device) {
 
 std::vector<NamedCall> all_calls() {
   std::vector<NamedCall> calls = cache_calls();
-  for (const auto& more : {dense_calls(), linear_calls()}) calls.insert(calls.end(), more.begin(), more.end());
+  for (const auto& more : {memory_calls(), dense_calls(), linear_calls()}) calls.insert(calls.end(), more.begin(), more.end());
   return calls;
 }
 

@@ -41,5 +41,6 @@ void check(const std::vector<NamedCall>& calls) {
 }  // namespace
 
 TEST_CASE("graphs: attention, append and gather replay with other operands") { check(cache_calls()); }
+TEST_CASE("graphs: append to two tiers, copies of pages, merging and quantising replay with other operands") { check(memory_calls()); }
 TEST_CASE("graphs: dense and MXFP8 attention replay with other operands") { check(dense_calls()); }
 TEST_CASE("graphs: fp4_linear replays with other operands") { check(linear_calls()); }
