@@ -167,7 +167,7 @@ Status validate(const AttentionConfig& c, std::size_t workspace_bytes, const Att
   if (has.queries || a.o != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("o", a.o, 16));
   if (a.lse != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("lse", a.lse, 4));
   if (c.table_kind == TableKind::kCsr) {
-    FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indptr", a.kv_indptr, 4));
+    if (has.keys || a.kv_indptr != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indptr", a.kv_indptr, 4));
     if (has.keys || a.kv_indices != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indices", a.kv_indices, 4));
   } else if (has.keys || a.block_table != nullptr) {
     FP4PA_RETURN_IF_FAILED(validate_pointer("block_table", a.block_table, 4));

@@ -121,7 +121,9 @@ std::int64_t dense_scale_bytes(const KvCacheDesc& cache, const KvTensorDesc& ten
 std::int64_t set_interleaved_pages(KvCacheDesc& cache, PageOrder order, void* base) noexcept {
   if (api::validate_cache_shape(cache) != Status::kOk || api::validate_page_base(base) != Status::kOk) return 0;
   // With a null base only the strides are set, so that the size of a page can be asked for before there is memory.
-  const auto part = [base](std::int64_t offset) -> void* { return static_cast<unsigned char*>(base) + offset; };
+  const auto part = [base](std::int64_t offset) {  // of memory that validate() has yet to look at: an address, not a pointer's arithmetic
+    return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(base) + static_cast<std::uintptr_t>(offset));
+  };
   std::int64_t offset = 0;
   for (KvTensorDesc* tensor : {&cache.k, &cache.v}) {
     const PageStrides data = data_strides(cache, *tensor, order);

@@ -152,6 +152,10 @@ Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::
                   const ExecDesc& exec) noexcept {
   if (const Status s = validate(cache); s != Status::kOk) return s;
   if (const Status s = validate_count("num_copies", num_copies); s != Status::kOk) return s;
+  if (num_copies >= cache.num_pages) {  // nobody reads src and dst that far
+    return api::fail(Status::kInvalidSize, "num_copies is %lld; allowed: 0 to %lld, since destinations are distinct and no sources",
+                     static_cast<long long>(num_copies), static_cast<long long>(cache.num_pages - 1));
+  }
   if (num_copies > 0) {
     if (const Status s = validate_indices("src", src); s != Status::kOk) return s;
     if (const Status s = validate_indices("dst", dst); s != Status::kOk) return s;

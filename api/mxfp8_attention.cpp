@@ -53,6 +53,21 @@ struct Layout {
   return l;
 }
 
+/// As the caller gave them: with 0 written out they may have left the address space, which is another thing to be told.
+[[nodiscard]] Status validate_given_strides(const char* name, const Mxfp8Tensor& t) noexcept {
+  struct Given {
+    const char* name;
+    std::int64_t stride, alignment;
+  };
+  for (const Given& g : {Given{"token_stride", t.token_stride, 16}, {"head_stride", t.head_stride, 16},
+                         {"scale_token_stride", t.scale_token_stride, 1}, {"scale_head_stride", t.scale_head_stride, 1}}) {
+    if (g.stride >= 0 && g.stride % g.alignment == 0) continue;
+    return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 "; allowed: 0 (dense) or a positive multiple of %" PRId64, name, g.name,
+                g.stride, g.alignment);
+  }
+  return Status::kOk;
+}
+
 /// Strides of 0 written out.
 [[nodiscard]] Mxfp8Tensor with_strides(const Mxfp8Tensor& t, std::int32_t heads, std::int32_t head_dim) noexcept {
   const api::RowStrides codes = api::with_dense_defaults({t.token_stride, t.head_stride}, heads, head_dim);
@@ -60,13 +75,7 @@ struct Layout {
   return {t.codes, codes.token, codes.head, t.scales, scales.token, scales.head};
 }
 
-[[nodiscard]] Status validate_strides(const char* name, std::array<api::StridedDim, 2> dims, std::int64_t row_bytes,
-                                      std::int64_t alignment) noexcept {
-  for (const api::StridedDim& dim : dims) {
-    if (dim.stride_bytes >= 0 && dim.stride_bytes % alignment == 0) continue;
-    return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 "; allowed: 0 (dense) or a positive multiple of %" PRId64,
-                name, dim.name, dim.stride_bytes, alignment);
-  }
+[[nodiscard]] Status validate_strides(const char* name, std::array<api::StridedDim, 2> dims, std::int64_t row_bytes) noexcept {
   const api::StrideCheck check = api::check_strides(dims, row_bytes);
   if (!check.disjoint) {
     return fail(Status::kInvalidStrides,
@@ -75,26 +84,28 @@ struct Layout {
                 name, check.dim->name, check.dim->stride_bytes, row_bytes, check.needed_bytes);
   }
   if (check.span_bytes <= api::kMostBytes) return Status::kOk;
+  const api::StridedDim& widest = dims[1].stride_bytes > api::kMostBytes / std::max<std::int64_t>(dims[1].size, 1) ? dims[1] : dims[0];
   return fail(Status::kInvalidStrides, "%s.%s is %" PRId64 ", which leaves the address space; allowed: spans that fit",
-              name, dims[0].name, dims[0].stride_bytes);
+              name, widest.name, widest.stride_bytes);
 }
 
-/// @param t  with its strides written out
-[[nodiscard]] Status validate_tensor(const char* name, const Mxfp8Tensor& t, std::int64_t tokens, std::int32_t heads,
+[[nodiscard]] Status validate_tensor(const char* name, const Mxfp8Tensor& given, std::int64_t tokens, std::int32_t heads,
                                      std::int32_t head_dim) noexcept {
   char field[16];
   std::snprintf(field, sizeof field, "%s.codes", name);
-  if (const Status s = api::validate_pointer(field, t.codes, 16); s != Status::kOk) return s;
+  if (const Status s = api::validate_pointer(field, given.codes, 16); s != Status::kOk) return s;
   std::snprintf(field, sizeof field, "%s.scales", name);
-  if (const Status s = api::validate_pointer(field, t.scales, 1); s != Status::kOk) return s;
+  if (const Status s = api::validate_pointer(field, given.scales, 1); s != Status::kOk) return s;
+  if (const Status s = validate_given_strides(name, given); s != Status::kOk) return s;
+  const Mxfp8Tensor t = with_strides(given, heads, head_dim);
   if (const Status s = validate_strides(
-          name, {{{"token_stride", tokens, t.token_stride}, {"head_stride", heads, t.head_stride}}}, head_dim, 16);
+          name, {{{"token_stride", tokens, t.token_stride}, {"head_stride", heads, t.head_stride}}}, head_dim);
       s != Status::kOk) {
     return s;
   }
   return validate_strides(
       name, {{{"scale_token_stride", tokens, t.scale_token_stride}, {"scale_head_stride", heads, t.scale_head_stride}}},
-      head_dim / 32, 1);
+      head_dim / 32);
 }
 
 [[nodiscard]] core::Mxfp8Rows rows_of(const Mxfp8Tensor& t) noexcept {
@@ -186,10 +197,10 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
   const Mxfp8Tensor q = with_strides(args.q, c.num_q_heads, c.head_dim);
   Mxfp8Tensor k = with_strides(args.k, c.num_kv_heads, c.head_dim);
   Mxfp8Tensor v = with_strides(args.v, c.num_kv_heads, c.head_dim);
-  if (const Status s = validate_tensor("q", q, q_tokens, c.num_q_heads, c.head_dim); s != Status::kOk) return s;
+  if (const Status s = validate_tensor("q", args.q, q_tokens, c.num_q_heads, c.head_dim); s != Status::kOk) return s;
   if (kv_tokens > 0) {
-    if (const Status s = validate_tensor("k", k, kv_tokens, c.num_kv_heads, c.head_dim); s != Status::kOk) return s;
-    if (const Status s = validate_tensor("v", v, kv_tokens, c.num_kv_heads, c.head_dim); s != Status::kOk) return s;
+    if (const Status s = validate_tensor("k", args.k, kv_tokens, c.num_kv_heads, c.head_dim); s != Status::kOk) return s;
+    if (const Status s = validate_tensor("v", args.v, kv_tokens, c.num_kv_heads, c.head_dim); s != Status::kOk) return s;
   } else {
     k = v = with_strides({api::memory_to_come(), 0, 0, api::memory_to_come(), 0, 0}, c.num_kv_heads, c.head_dim);
   }

@@ -46,6 +46,7 @@ Status check_sequence(const AttentionConfig& c, const AttentionArgs& a, std::int
       c.two_tier ? quantised_tokens(kv_len, c.window_tokens, c.group_tokens) : kv_len;
   const std::int64_t pages = (std::int64_t{old_tokens} + c.cache.page_size - 1) / c.cache.page_size;
   const bool csr = c.table_kind == TableKind::kCsr;
+  if (csr && a.kv_indptr == nullptr) return Status::kOk;  // in a call without a key alone
   if (csr && (a.kv_indptr[b] < 0 || a.kv_indptr[b + 1] < a.kv_indptr[b])) {
     return fail(Status::kInvalidIndptr, "kv_indptr[%d..%d] is %d, %d; allowed: values from 0 on that do not decrease", b, b + 1,
                 a.kv_indptr[b], a.kv_indptr[b + 1]);
@@ -85,7 +86,7 @@ Status check_lengths_and_tables(const api::RunRequest& request) noexcept {
   if (c.two_tier) {
     if (const Status s = api::validate_host_global_scales(c.recent); s != Status::kOk) return s;
   }
-  if (c.table_kind == TableKind::kCsr && a.kv_indptr[0] != 0) {
+  if (c.table_kind == TableKind::kCsr && a.kv_indptr != nullptr && a.kv_indptr[0] != 0) {
     return fail(Status::kInvalidIndptr, "kv_indptr[0] is %d; allowed: 0", a.kv_indptr[0]);
   }
   for (std::int32_t b = 0; b < a.batch; ++b) {

@@ -275,11 +275,18 @@ template <class Decode, ChunkScale kScale>
 void multiply_query_key(const TileInput& in, const float* query, std::int32_t rows, float* scores) {
   std::fill(scores, scores + rows * kTileKeys, 0.0f);
   constexpr bool kOneScale = kScale == ChunkScale::kNone || kScale == ChunkScale::kPerToken || scales_keys(kScale);
+  // Elements that lanes add up one behind the other, 32 of them each: f32 keeps more of sums of sums.
+  constexpr std::int32_t kMost = 32 * static_cast<std::int32_t>(hn::MaxLanes(hn::ScalableTag<float>()));
   Prefetcher prefetcher(in);
   const auto block = [&]<int kRows>(std::integral_constant<int, kRows>, std::int32_t r) HWY_ATTR {
-    for_each_range<Decode, kOneScale>(in.head_dim, [&](auto df, std::int32_t begin, std::int32_t end) HWY_ATTR {
+    const auto range = [&](auto df, std::int32_t begin, std::int32_t end) HWY_ATTR {
       query_key_range<Decode, kScale, kRows>(df, in, prefetcher, query + r * in.head_dim, begin, end, scores + r * kTileKeys);
-    });
+    };
+    if constexpr (kOneScale && kMost <= 128) {
+      for (std::int32_t d = 0; d < in.head_dim; d += kMost) range(hn::CappedTag<float, 4>(), d, std::min(d + kMost, in.head_dim));
+    } else {
+      for_each_range<Decode, kOneScale>(in.head_dim, range);
+    }
   };
   for_each_row_block(rows, block);
   prefetcher.pause();

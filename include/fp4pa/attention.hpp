@@ -66,7 +66,8 @@ struct AttentionConfig {
 };
 
 /// What changes with every call. All pointers are in the back end's memory. On the CPU q, o and tree_mask of a call without query tokens
-/// may be null, and the page tables of one in which no query has a key.
+/// may be null, and the page tables of one in which no query has a key. What the plan does not ask for (sinks, slopes, a tree mask) is
+/// not looked at.
 ///
 /// A GPU trusts lengths and page ids: one outside its bounds makes it read memory that is not the cache's, or not a table's. With
 /// AttentionConfig::validate_device_data they are checked first, and the call returns an error instead.
@@ -92,7 +93,7 @@ struct AttentionArgs {
 
   const float* sinks = nullptr;               ///< [num_q_heads] logits that only add to the denominator
   const float* alibi_slopes = nullptr;        ///< [num_q_heads]; adds slope * (key position - query position), positions in this call's sequence
-  const std::uint64_t* tree_mask = nullptr;   ///< [tokens] bit j: this query sees its sequence's query j; q_len <= 64
+  const std::uint64_t* tree_mask = nullptr;   ///< [tokens] bit j: this query sees its sequence's query j; bits from q_len on mean nothing; q_len <= 64
 
   void* workspace = nullptr;            ///< 256-byte aligned; contents survive between calls only for same_lengths
   std::size_t workspace_bytes = 0;
@@ -139,7 +140,8 @@ class AttentionPlan {
 /// Computes O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE.
 /// Rows that see no key get O = 0 and LSE = -inf (or the sink's logit).
 /// Against double precision over the values in the cache O, before it is rounded to o_dtype, is within 2e-3 (norm of the error by norm of O)
-/// and LSE within 1e-3 (up to about 16 thousand, where the steps of f32 become larger).
+/// and LSE within 1e-3, as long as sm_scale times the magnitudes of a score's products add up to no more than about 2000: of more, f32
+/// sums lose more.
 /// NaN or infinity in V of a key that a mask hides may reach visible rows of the same tile, KV head and sequence: 0 times NaN is NaN.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kInvalidArgument (recent_table with a plan of one tier),
 ///         kWorkspaceTooSmall, kPlanMismatch (a plan of another kind of device, too), kBackendUnavailable (no kernels for the current device), kDeviceError; where lengths and tables are looked

@@ -76,7 +76,7 @@ enum class PageOrder : std::int32_t {
   kNhd = 1,  ///< [pages, page_size, heads, ...]
 };
 
-/// Bytes of one token's codes for one head. 0 for an unknown format.
+/// Bytes of one token's codes for one head. 0 for an unknown format and a head_dim below 1.
 [[nodiscard]] FP4PA_API std::int64_t kv_data_bytes(KvFormat format, std::int32_t head_dim) noexcept;
 /// Bytes of one token's scales for one head along head_dim, or of one token group's along tokens; 0 without scales.
 [[nodiscard]] FP4PA_API std::int64_t kv_scale_bytes(KvFormat format, VScaleAxis axis, std::int32_t head_dim) noexcept;
@@ -216,7 +216,7 @@ struct KvOutput {
   std::int64_t head_stride = 0;
 };
 
-/// Dequantises the tokens at `slots` into `k` and `v` (either may have null data). K comes out as stored: rotated if the
+/// Dequantises the tokens at `slots` into `k` and `v` (either may have null data; they may not overlap, which is not checked). K comes out as stored: rotated if the
 /// cache is. A negative slot leaves its row untouched, and on a GPU one past the pool, too, unless `exec.validate_device_data` asks
 /// for an error.
 /// @errors as append, without kIncompleteGroup

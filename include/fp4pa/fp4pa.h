@@ -231,7 +231,7 @@ typedef struct fp4pa_cache {
 /* Defaults: K and V in MXFP4 with scales along head_dim, no rotation, floor, global scales of 1; sizes of 0. */
 FP4PA_API void fp4pa_cache_init_sized(fp4pa_cache* cache, size_t struct_size);
 
-/* Bytes of one token's codes for one head; 0 for an unknown format. */
+/* Bytes of one token's codes for one head; 0 for an unknown format and a head_dim below 1. */
 FP4PA_API int64_t fp4pa_kv_data_bytes(fp4pa_kv_format format, int32_t head_dim);
 /* Bytes of one token's scales for one head, or of one token group's along tokens; 0 without scales. */
 FP4PA_API int64_t fp4pa_kv_scale_bytes(fp4pa_kv_format format, fp4pa_scale_axis axis, int32_t head_dim);
@@ -462,7 +462,8 @@ typedef struct fp4pa_attention_config {
 FP4PA_API void fp4pa_attention_config_init_sized(fp4pa_attention_config* config, size_t struct_size);
 
 /* What changes with every call. All pointers are in the back end's memory. On the CPU q, o and tree_mask of a call without query tokens may
- * be null, and the page tables of one in which no query has a key.
+ * be null, and the page tables of one in which no query has a key. What the plan does not ask for (sinks, slopes, a tree mask) is not
+ * looked at.
  * A GPU trusts lengths and page ids: one outside its bounds makes it read memory that is not the cache's, or not a table's. With
  * validate_device_data of the configuration they are checked first, and the call returns an error instead. */
 typedef struct fp4pa_attention_args {
@@ -487,7 +488,7 @@ typedef struct fp4pa_attention_args {
 
   const float* sinks;        /* [num_q_heads] logits that only add to the denominator */
   const float* alibi_slopes; /* [num_q_heads]; adds slope * (key position - query position), positions in this call's sequence */
-  const uint64_t* tree_mask; /* [tokens] bit j: this query sees its sequence's query j; at most 64 queries */
+  const uint64_t* tree_mask; /* [tokens] bit j: this query sees its sequence's query j; bits from q_len on mean nothing; at most 64 queries */
 
   void* workspace; /* 256-byte aligned; contents survive between calls only for same_lengths */
   size_t workspace_bytes;
@@ -524,7 +525,7 @@ FP4PA_API int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan);
 
 /* O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE. Rows that see no key get O = 0 and LSE = -inf (or the sink's
  * logit). Against double precision over the values in the cache O, before it is rounded to o_dtype, is within 2e-3 (norm of the error by
- * norm of O) and LSE within 1e-3 (up to about 16 thousand, where the steps of f32 become larger). NaN or infinity in V of a key that a mask
+ * norm of O) and LSE within 1e-3, as long as sm_scale times the magnitudes of a score's products add up to no more than about 2000 (of more, f32 sums lose more). NaN or infinity in V of a key that a mask
  * hides may reach visible rows of the same tile, KV head and sequence. Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
  * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size; recent_table with a plan of
  * one tier), FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of another kind of device, too), FP4PA_DEVICE_ERROR; where lengths

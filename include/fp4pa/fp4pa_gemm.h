@@ -18,7 +18,8 @@ enum {
 };
 
 /* `batch` weights [rows = N, cols = K], one after another. With G = ceil(K / group), group 32 (MXFP4) or 16 (NVFP4):
- *   codes   [N, G * group / 2] bytes, the even column in the low nibble; codes past K are 0
+ *   codes   [N, G * group / 2] bytes, the even column in the low nibble; codes past K are 0,
+ *           but in a group that NaN or infinity makes NaN
  *   scales  [N, G] bytes, E8M0 or E4M3: row-major, or in the 128x4 layout with its padding */
 typedef struct fp4pa_fp4_weight {
   size_t struct_size;
@@ -42,7 +43,7 @@ FP4PA_API size_t fp4pa_fp4_weight_scale_bytes(fp4pa_block_format format, fp4pa_s
                                               int64_t cols, int64_t batch);
 
 /* Quantises w [batch, rows, cols] (dense, dtype) into codes and scales and fills in *weight, which refers to them.
- *   global_scales  NVFP4: [batch] floats that receive amax / 2688; null: config's global_scale is used. Null for MXFP4
+ *   global_scales  NVFP4: [batch] floats that receive amax / 2688, at least 2^-126; null: config's global_scale is used. Null for MXFP4
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT,
  * FP4PA_INVALID_GLOBAL_SCALE, FP4PA_INVALID_ARGUMENT, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE,
  * FP4PA_DEVICE_ERROR. */

@@ -33,7 +33,8 @@ enum class ActivationForm : std::int32_t {
 
 /// One FP4 weight [rows = N, cols = K], or a batch of them one after another. With G = ceil(K / group) groups in a row (of
 /// 32 for MXFP4, 16 for NVFP4), each weight of the batch has
-///   codes   [N, G * group / 2] bytes, two E2M1 codes a byte, the even column in the low nibble; codes past K are 0
+///   codes   [N, G * group / 2] bytes, two E2M1 codes a byte, the even column in the low nibble; codes past K are 0,
+///           but in a group that NaN or infinity makes NaN
 ///   scales  [N, G] bytes, E8M0 or E4M3: row-major, or in the 128x4 layout with its padding
 /// Weights of others that are laid out so need no conversion: gpt-oss's `blocks` [N, G, 16] and `scales` [N, G] (MXFP4,
 /// linear), ModelOpt's `weight` [N, K/2], `weight_scale` [N, K/16] and `weight_scale_2` (NVFP4, linear).
@@ -60,8 +61,8 @@ struct Fp4Weight {
 /// Quantises w [batch, rows, cols] (dense, `dtype`) and describes the result.
 /// @param codes        fp4_weight_code_bytes, 16-byte aligned
 /// @param scales       fp4_weight_scale_bytes, 4-byte aligned; padding becomes 0
-/// @param global_scales  NVFP4: [batch] floats that receive amax / 2688 of each weight (1 for a weight of zeros, or with an
-///                     infinity or NaN); null: config.global_scale is used. Must be null for MXFP4
+/// @param global_scales  NVFP4: [batch] floats that receive amax / 2688 of each weight, at least 2^-126 (1 for a weight of zeros, or
+///                     with an infinity or NaN); null: config.global_scale is used. Must be null for MXFP4
 /// @param weight       filled in; it refers to codes, scales and global_scales
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedFormat, kInvalidGlobalScale, kInvalidArgument,
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError

@@ -225,6 +225,11 @@ TEST_CASE("copy_pages: nothing is written when an argument is refused") {
   SUBCASE("negative count") {
     FP4PA_CHECK_REFUSED(copy_pages(cache.desc, src, src, -2, kOnCpu), Status::kInvalidSize, "num_copies is -2");
   }
+  SUBCASE("more copies than pages that could be destinations: nothing is read behind the lists") {
+    const std::int64_t too_many = std::int64_t{1} << 62;
+    FP4PA_CHECK_REFUSED(copy_pages(cache.desc, src, src + 1, too_many, kOnCpu), Status::kInvalidSize, "num_copies is 4611686018427387904",
+                        "allowed: 0 to 2");
+  }
   SUBCASE("a page outside the pool, after a good one") {
     const std::int32_t dst[2] = {2, 3};
     FP4PA_CHECK_REFUSED(copy_pages(cache.desc, src, dst, 2, kOnCpu), Status::kBlockIdOutOfRange, "3");

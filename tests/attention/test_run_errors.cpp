@@ -88,7 +88,7 @@ TEST_CASE("run: tensors without elements may be null") {
       spec.window = window;
       spec.sequences = {{1, 0, 0}, {2, 0, 1}};
       const auto without_tables = [](Scene& s) {
-        s.args.block_table = s.args.kv_indices = s.args.recent_table = nullptr;
+        s.args.block_table = s.args.kv_indptr = s.args.kv_indices = s.args.recent_table = nullptr;
         s.args.table_stride = 0;
       };
       {  // no keys: O is 0 and LSE -inf

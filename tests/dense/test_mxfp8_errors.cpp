@@ -58,6 +58,9 @@ TEST_CASE("mxfp8: bad input is refused by name, and nothing is written") {
                         a.q.scale_head_stride = 200;
                       }),
                       Status::kInvalidStrides, "q.scale_token_stride is 1", "rows of 2 bytes overlap");
+  // The token stride that follows from it leaves the address space: the head stride is named.
+  DENSE_CHECK_REFUSED(run_with([](auto& a) { a.q.head_stride = std::int64_t{1} << 62; }), Status::kInvalidStrides,
+                      "q.head_stride is 4611686018427387904", "address space");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.o = nullptr; }), Status::kNullPointer, "o is null");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.batch = 5; }), Status::kPlanMismatch, "batch is 5", "max_batch 4");
   DENSE_CHECK_REFUSED(run_with([](auto& a) { a.rows.batch = 0; }), Status::kInvalidSize, "q_tokens is 109 with batch 0", "allowed: 0");
