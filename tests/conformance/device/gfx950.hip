@@ -4,7 +4,7 @@
 //   hipcc -std=c++20 -O2 --offload-arch=gfx950 -Xclang -target-feature -Xclang -packed-fp32-ops -I. -Iinclude
 //   tests/conformance/device/gfx950.hip
 // What no kernel of the default build uses is named, and executed with the argument --all alone: a simulator may lack it. Kernels
-// use the 16x16x128 shape, with the lowest byte of either scale word.
+// use the 16x16x128 shape, with the lowest byte of either scale word. --large asks for 4.5 GiB, of whose ends one direct load reads both.
 #include "backends/gfx950/copies.hpp"
 #if defined(__gfx950__)
 #include "backends/gfx950/exec.hpp"
@@ -48,39 +48,47 @@ bool transposes_as_mapped() {
 
 /// Each lane loads 16 bytes of its own choice straight to LDS, as the kernels do or by the global instruction, and reads back the 16
 /// bytes of its own number.
-template <bool kGlobal>
-__global__ void load_direct(const std::uint32_t* source, const std::uint32_t* row, std::uint32_t* out) {
-  __shared__ alignas(128) std::uint32_t lds[64 * 4];
+/// @tparam kFirst  words of LDS before the target: m0 holds where that is
+/// @param upper    source of lanes 32 to 63
+template <bool kGlobal, int kFirst>
+__global__ void load_direct(const std::uint32_t* source, const std::uint32_t* upper, const std::uint32_t* row, std::uint32_t* out) {
+  __shared__ alignas(128) std::uint32_t lds[kFirst + 64 * 4];
   const int lane = glue::lane_index();
+  for (int i = 0; i < 4; ++i) lds[kFirst + lane * 4 + i] = ~0u;
+  const std::uint32_t* const from = (lane < 32 ? source : upper) + row[lane] * 4;
+  glue::barrier();
   if constexpr (kGlobal) {
-    gfx950::load_to_lds<16>(source + row[lane] * 4, lds);
+    gfx950::load_to_lds<16>(from, lds + kFirst);
     gfx950::wait_loads<0>();
   } else {
 #if defined(__gfx950__)
     gfx950::WaveExec exec(reinterpret_cast<std::uint8_t*>(lds), 1);
-    exec.copy_async_16({lane}, static_cast<std::uint32_t>(16 * lane), source + row[lane] * 4, true);
+    exec.copy_async_16({lane}, static_cast<std::uint32_t>(4 * kFirst + 16 * lane), from, true);
     exec.copy_commit();
     exec.template copy_wait<0>();
 #endif
   }
   glue::barrier();
-  for (int i = 0; i < 4; ++i) out[lane * 4 + i] = lds[lane * 4 + i];
+  for (int i = 0; i < 4; ++i) out[lane * 4 + i] = lds[kFirst + lane * 4 + i];
 }
 
-template <bool kGlobal>
-bool loads_directly_as_mapped() {
+/// @param apart  bytes from the source of lanes 0 to 31 to that of the others
+template <bool kGlobal, int kFirst = 0>
+bool loads_directly_as_mapped(std::size_t apart = 0) {
   std::uint32_t source[256];
   std::uint32_t row[64];
   std::uint32_t result[256];
   for (std::uint32_t i = 0; i < 256; ++i) source[i] = i;
   for (std::uint32_t i = 0; i < 64; ++i) row[i] = i * 11 % 64;
-  const DeviceBuffer device_source(sizeof source);
+  const DeviceBuffer device_source(apart + sizeof source);
+  auto* const upper = reinterpret_cast<std::uint32_t*>(device_source.as<std::uint8_t>() + apart);
   const DeviceBuffer device_row(sizeof row);
   const DeviceBuffer device_out(sizeof result);
   glue::to_device(device_source.as<void>(), source, sizeof source);
+  glue::to_device(upper, source, sizeof source);
   glue::to_device(device_row.as<void>(), row, sizeof row);
-  load_direct<kGlobal><<<1, 64>>>(device_source.as<std::uint32_t>(), device_row.as<std::uint32_t>(),
-                         device_out.as<std::uint32_t>());
+  load_direct<kGlobal, kFirst><<<1, 64>>>(device_source.as<std::uint32_t>(), upper, device_row.as<std::uint32_t>(),
+                                          device_out.as<std::uint32_t>());
   glue::check_launch();
   glue::to_host(result, device_out.as<void>(), sizeof result);
   for (std::uint32_t lane = 0; lane < 64; ++lane) {
@@ -117,11 +125,16 @@ int main(int argc, char** argv) {
     std::printf(architecture.empty() ? "no device\n" : "no gfx950 device\n");
     return kSkipped;
   }
-  const bool all = argc > 1 && std::string(argv[1]) == "--all";
+  const std::string argument = argc > 1 ? argv[1] : "";
+  const bool all = argument == "--all";
   Report report;
   check_shape<gfx950::MfmaScaleF32_16x16x128_F8f6f4_Instruction>(report, "mfma_scale 16x16x128", all);
   report.add("ds_read_b64_tr_b16", transposes_as_mapped<16>());
   report.add("direct loads to LDS", loads_directly_as_mapped<false>());
+  report.add("direct loads to LDS behind 64 KiB", loads_directly_as_mapped<false, 36000>());
+  if (argument == "--large") {
+    report.add("direct loads from sources 4.25 GiB apart", loads_directly_as_mapped<false>((std::size_t{1} << 32) + (std::size_t{1} << 28)));
+  }
   if (all) {
     check_shape<gfx950::MfmaScaleF32_32x32x64_F8f6f4_Instruction>(report, "mfma_scale 32x32x64", all);
     report.add("ds_read_b64_tr_b4", transposes_as_mapped<4>());
