@@ -68,7 +68,7 @@ class TileLoader {
   static constexpr int kCopies = kRows / kSideBySide;
   // Few query rows: their warpgroup is done with a tile before memory answers, and has registers to spare.
   static constexpr bool kEarly = kWarps == 2 && kHeadDim <= 128;
-  static constexpr int kHeld = kCopies > (kEarly ? 8 : 4) ? kCopies / (kCopies > 8 ? 4 : 2) : kCopies;  // that are under way
+  static constexpr int kHeld = kCopies > (kEarly ? 8 : 4) ? kCopies / (kCopies > 8 && !kEarly ? 4 : 2) : kCopies;  // that are under way
   // How lanes are told where the rows lie that they copy: pages of all at once, or each row's place when it is its turn, which
   // takes fewer registers.
   static constexpr bool kAtOnce = kHeld == kCopies && (kEarly || kCopies <= 2);
