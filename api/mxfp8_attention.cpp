@@ -1,4 +1,5 @@
 // plan_mxfp8_attention and run_mxfp8_attention: the caller's K and V are the pages, of one token each.
+#include <algorithm>
 #include <array>
 #include <cinttypes>
 #include <cstdio>
