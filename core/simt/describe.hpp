@@ -25,7 +25,7 @@ namespace fp4pa::core {
   return "any";
 }
 
-/// "K mxfp4, V mxfp4, head_dim 128, plain", for example; cut where `size` ends.
+/// "K mxfp4, V mxfp4, head_dim 128, plain", for example, in at most 96 bytes; cut where `size` ends.
 inline void describe(const SimtConfig& c, char* text, std::size_t size) noexcept {
   std::snprintf(text, size, "K %s, V %s, head_dim %s%d%s%s", name_of(c.k[0]), name_of(c.v[0]), c.exact_head_dim ? "" : "up to ",
                 c.head_dim, c.exact_head_dim && c.segments > 1 ? ", recent tier" : "", c.plain ? ", plain" : "");
