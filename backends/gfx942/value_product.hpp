@@ -129,10 +129,9 @@ struct ValueProduct {
         backend.set_unit(output, global, -raise);
       }
       const auto top = static_cast<std::uint32_t>(kProbabilityBf16Log2 + 127 - raise);
-      return {0x1p90f, (top << 7) * 0x10001u, byte == 255};
+      return {core::exp2_exact(kProbabilityBf16Log2), (top << 7) * 0x10001u, byte == 255};
     }
   }
-  static_assert(kProbabilityBf16Log2 == 90);
 
   /// The tile's largest E8M0 scale of V, as a byte; 255 if one is NaN.
   template <KvKind kKind, class Stream>

@@ -227,7 +227,7 @@ struct KvOutput {
 /// Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. A page may not be both a source and a destination,
 /// nor a destination twice. The CPU checks this, and every page id, before it writes anything. A GPU checks nothing
 /// unless `exec.validate_device_data` asks for it, and returns kOk: a copy with a page id outside the pool is left out.
-/// @param src, dst [num_copies] int32, in the back end's memory
+/// @param src, dst [num_copies] int32, in the back end's memory; fewer than num_pages
 /// @errors validate(cache)'s, kNullPointer, kInvalidSize, kInvalidArgument (num_threads; validate_device_data in a capture, on CUDA),
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError; on the CPU, and on a GPU with validate_device_data, kBlockIdOutOfRange,
 ///         kInvalidArgument (a page that is a destination twice, or a source and a destination), kInternal (no memory to check the ids in)

@@ -362,7 +362,7 @@ FP4PA_API fp4pa_status fp4pa_gather(const fp4pa_cache* cache, const void* slots,
 /* Copies whole pages (codes and scales) src[i] -> dst[i] inside a cache. No page may be both a source and a destination,
  * nor a destination twice. The CPU checks this, and every page id, before it writes anything. A GPU checks nothing unless
  * exec->validate_device_data asks for it, and returns FP4PA_OK: a copy with a page id outside the pool is left out.
- *   src, dst  [num_copies] int32, in the back end's memory
+ *   src, dst  [num_copies] int32, in the back end's memory; fewer than num_pages
  * Errors: those of fp4pa_validate_cache, FP4PA_INVALID_ARGUMENT (num_threads, struct_size; validate_device_data in a capture, on CUDA),
  * FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR; on the CPU, and on a GPU with validate_device_data,
  * FP4PA_BLOCK_ID_OUT_OF_RANGE, FP4PA_INVALID_ARGUMENT (a page that is a destination twice, or a source and a destination),

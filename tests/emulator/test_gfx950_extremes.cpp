@@ -256,13 +256,7 @@ TEST_CASE("gfx950, gfx942: what a row does not see adds nothing to it, however l
     const std::vector<double> expected = outputs(114, 0);
     for (const int scale : {114, 140, 143, 144, 145, 170}) {
       CAPTURE(scale);
-      const std::vector<double> rows = outputs(scale, 0x77);
-      double worst = 0.0, largest = 0.0;
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        worst = std::max(worst, std::abs(rows[i] - expected[i]));
-        largest = std::max(largest, std::abs(expected[i]));
-      }
-      CHECK(worst <= 0x1p-16 * largest);  // a tile's unit moves, and sums are rounded elsewhere
+      CHECK(outputs(scale, 0x77) == expected);
     }
   }
 }

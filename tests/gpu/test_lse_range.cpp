@@ -12,8 +12,9 @@
 
 using namespace fp4pa;
 
-TEST_CASE("LSE within 1e-3 where products add up to 2000") {
-  double worst = 0.0, share = 0.0;
+// 2^-23 was met on an H200 and in the interpreter of gfx950's code: with 2000 that is a quarter of the contract's 1e-3.
+TEST_CASE("LSE within 2^-22 of what products add up to") {
+  double share = 0.0;
   for (const KvFormat format : {KvFormat::kBf16, KvFormat::kFp8E4m3, KvFormat::kMxfp8, KvFormat::kMxfp4, KvFormat::kNvfp4}) {
     CAPTURE(std::string(name_of(format)));
     for (const std::int32_t head_dim : {64, 128, 256}) {
@@ -21,11 +22,10 @@ TEST_CASE("LSE within 1e-3 where products add up to 2000") {
       for (const double sum : {333.3, 1999.9, 8012.8}) {
         CAPTURE(sum);
         const double error = equal_products::lse_error(gpu_test::kBackendName, format, head_dim, sum, true);
-        if (sum < 2000.0) CHECK(error <= 1e-3);
-        worst = sum < 2000.0 ? std::max(worst, error) : worst;
+        CHECK(error <= 0x1p-22 * sum);
         share = std::max(share, error / sum);
       }
     }
   }
-  std::printf("LSE of equal products, %s: within %.1e up to 2000, 2^%.1f of their sum\n", gpu_test::kBackendName, worst, std::log2(share));
+  std::printf("LSE of equal products, %s: within 2^%.1f of their sum\n", gpu_test::kBackendName, std::log2(share));
 }

@@ -45,6 +45,14 @@ struct Cache {
     k.upload(bf16_values(k.size(), seed));
     v.upload(bf16_values(v.size(), seed + 1));
   }
+  /// What the cache holds becomes 0xff.
+  void clear() {
+    for (Buffer<std::uint8_t>& array : arrays) array.fill(0xff);
+  }
+  /// What the cache holds, behind other bytes.
+  void append_to(std::vector<std::uint8_t>& all) const {
+    for (const Buffer<std::uint8_t>& array : arrays) array.append_to(all);
+  }
   Status append(cudaStream_t stream) const {
     return fp4pa::append(desc, {k.data(), DType::kBF16, kRow, kDim}, {v.data(), DType::kBF16, kRow, kDim}, slots.data(),
                          IndexType::kInt64, kTokens, {"cuda", stream, 0});

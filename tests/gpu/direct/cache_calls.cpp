@@ -18,12 +18,12 @@ class AppendAndGather final : public Call {
   }
   void clear() override {
     for (Buffer<float>* out : {&k_, &v_}) out->fill(0xff);
-    for (Buffer<std::uint8_t>& array : cache_.arrays) array.fill(0xff);
+    cache_.clear();
   }
   [[nodiscard]] std::vector<std::uint8_t> results() const override {
     std::vector<std::uint8_t> all;
     for (const Buffer<float>* out : {&k_, &v_}) out->append_to(all);
-    for (const Buffer<std::uint8_t>& array : cache_.arrays) array.append_to(all);
+    cache_.append_to(all);
     return all;
   }
 

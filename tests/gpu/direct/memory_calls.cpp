@@ -33,15 +33,13 @@ class TwoTierAppend final : public Call {
                            lengths_.data(), kBatch, kTokens, old_table_.data(), kPagesEach, recent_table_.data(), on(stream));
   }
   void clear() override {
-    for (Cache* cache : {&old_, &recent_}) {
-      for (Buffer<std::uint8_t>& array : cache->arrays) array.fill(0xff);
-    }
+    old_.clear();
+    recent_.clear();
   }
   [[nodiscard]] std::vector<std::uint8_t> results() const override {
     std::vector<std::uint8_t> all;
-    for (const Cache* cache : {&old_, &recent_}) {
-      for (const Buffer<std::uint8_t>& array : cache->arrays) array.append_to(all);
-    }
+    old_.append_to(all);
+    recent_.append_to(all);
     return all;
   }
 
@@ -71,7 +69,7 @@ class CopyPages final : public Call {
   }
   [[nodiscard]] std::vector<std::uint8_t> results() const override {
     std::vector<std::uint8_t> all;
-    for (const Buffer<std::uint8_t>& array : cache_.arrays) array.append_to(all);
+    cache_.append_to(all);
     return all;
   }
 
