@@ -7,10 +7,10 @@
 namespace fp4pa::cuda {
 namespace {
 
-template <bool kNvfp4, bool kBf16, bool kOwnSums>
+template <bool kNvfp4, bool kBf16, int kParts>
 __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_few(const __grid_constant__ sm90::FewParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::FewBlock<kNvfp4, kOwnSums, kBf16>(params, shared).run();
+  sm90::FewBlock<kNvfp4, kParts, kBf16>(params, shared).run();
 }
 template <bool kNvfp4, bool kBf16>
 __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_sixteen(const __grid_constant__ sm90::FewParams params) {
@@ -28,8 +28,9 @@ __global__ void __launch_bounds__(sm90::ManyLayout::kThreads, 1) gemm_many(const
 
 template <bool kNvfp4, bool kBf16>
 static const void* few_function(std::int64_t m) {
-  return m <= 2                ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, true>)
-         : m <= sm90::kFewMostX ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, false>)
+  return m <= 2                ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 4>)
+         : m <= 4              ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 2>)
+         : m <= sm90::kFewMostX ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 1>)
                                 : reinterpret_cast<const void*>(&gemm_sixteen<kNvfp4, kBf16>);
 }
 const void* gemm_few_function(bool nvfp4, bool bf16, std::int64_t m) noexcept {

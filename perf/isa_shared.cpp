@@ -131,7 +131,7 @@ void sm90_products(Object& gemm) {
     const std::string x_type = bf16 ? ", bf16)" : ")";  // f16 where none is named
     for (const bool nvfp4 : {false, true}) {
       const std::string format = nvfp4 ? "(Nvfp4" : "(Mxfp4";
-      for (const int most : {sm90::kFewMostX, 2}) {
+      for (const int most : {sm90::kFewMostX, 4, 2}) {
         kernels.kernel("gemm_few" + format + ", " + std::to_string(most) + x_type, sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, most), 0);
       }
       kernels.kernel("gemm_sixteen" + format + x_type, sm90::kFewThreads, sm90::sixteen_shared_bytes(nvfp4, 8, 8, sm90::kSixteenX), 0);

@@ -6,12 +6,14 @@
 // rows by 128 columns each, that it alone reads. A lane asks the copy engine for a stage: copies by every lane, with an address and a
 // question whether the row exists for each, took an eighth of the loop's instructions.
 //
-// W is the A operand of mma.sync in f16. More than two rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and
+// W is the A operand of mma.sync in f16. More than four rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and
 // E8M0 scales the sums of their 32 columns, both exactly.
 //
-// One or two rows of X leave columns of the instruction free, and they serve to keep lanes apart (kOwnSums): a lane takes 32 neighbouring codes of
-// a row, and X stands in column 2 t + i of B where lane t's codes meet row i of X, with zeros elsewhere. So a lane's sums are those
-// of its own 32 columns alone, and one multiplication of them applies the scale: no scale is ever multiplied into codes.
+// Four rows of X and fewer leave columns of the instruction free, and they serve to keep sums apart (kParts), so that a scale multiplies
+// sums of more instructions, and no scale is ever multiplied into codes:
+// - One or two rows: a lane takes 32 neighbouring codes of a row, and X stands in column 2 t + i of B where lane t's codes meet row i
+//   of X, with zeros elsewhere. So a lane's sums are those of its own 32 columns alone.
+// - Three or four: two lanes share a group, and X stands in column 4 p + i where the codes of lanes 2 p and 2 p + 1 meet row i.
 // Sums of a block's warps, then of the cluster's blocks that divide K, are added
 // in the order of K.
 //
@@ -34,9 +36,9 @@
 
 namespace fp4pa::sm90 {
 
-/// @tparam kOwnSums  each lane of four has sums of its own, for one or two rows of X
-/// @tparam kBf16     X is, and becomes f16 on its way into shared memory; else it is f16
-template <bool kNvfp4, bool kOwnSums, bool kBf16>
+/// @tparam kParts  of a row's four lanes, whose sums are apart: 4 for up to 2 rows of X, 2 for up to 4, else 1
+/// @tparam kBf16   X is, and becomes f16 on its way into shared memory; else it is f16
+template <bool kNvfp4, int kParts, bool kBf16>
 class FewBlock : FewPart<kNvfp4> {
   using Part = FewPart<kNvfp4>;
   using Part::base_, Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kScaleBytes, Part::lane_,
@@ -58,17 +60,15 @@ class FewBlock : FewPart<kNvfp4> {
     fetch(first_ + turn_, 0);
     cuda::wait_for_previous();
     cuda::allow_dependents();
-    [[maybe_unused]] uint4 x[kHeld];  // in bf16, on its way
-    if constexpr (kBf16) {
-      ask_x(first_piece(), x);
-    } else {
-      fetch_x();
-    }
     if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
-    if constexpr (kBf16) convert_x(x);
+    if constexpr (kBf16) {
+      convert_x();
+    } else {
+      bring_x();
+      fetch_second_stage();
+    }
     exec_.copy_commit();
     exec_.template copy_wait<0>();
-    if constexpr (!kBf16) fetch_second_stage();
     __syncthreads();
 
 #pragma unroll
@@ -78,8 +78,10 @@ class FewBlock : FewPart<kNvfp4> {
 #pragma unroll 1
     for (int s = first_ + turn_; s < last_; s += turns_) {
       barrier_wait(full_ + 8 * slot, parity);
-      if constexpr (kOwnSums) {
+      if constexpr (kParts == 4) {
         multiply_own(s - first_, slot);
+      } else if constexpr (kParts == 2 && !kNvfp4) {
+        multiply_pairs(s - first_, slot);
       } else {
         multiply(s - first_, slot);
       }
@@ -123,25 +125,8 @@ class FewBlock : FewPart<kNvfp4> {
   /// When X is there: behind W it would be late.
   __device__ __forceinline__ void fetch_second_stage() const { fetch(first_ + turn_ + turns_, 1); }
 
-  /// The block's columns of X, as they lie in memory; zeros past the end.
-  __device__ __forceinline__ void fetch_x() const {
-    const int pieces = (last_ - first_) * (sm80::kGemmStage / 8);
-#pragma unroll 1
-    for (int row = 0; row < p_.m; ++row) {
-      const std::uint16_t* const from = p_.x + (batch_ * p_.m + row) * p_.x_row;
-#pragma unroll 1
-      for (int piece = thread_; piece < pieces; piece += kFewThreads) {
-        const int column = first_ * sm80::kGemmStage + piece * 8;
-        const bool there = column < p_.x_cols;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + x_at_ + row * x_pitch_ + piece * 16),
-                     "l"(from + (there ? column : 0)), "r"(there ? 16 : 0)
-                     : "memory");
-      }
-    }
-  }
-
-  // X in bf16: rows are divided among the warps, several a row where rows are few.
-  static constexpr int kHeld = 8;  // pieces of 16 bytes
+  // X goes through registers. Rows are divided among the warps, several a row where rows are few.
+  static constexpr int kHeld = kBf16 ? 8 : 4;  // pieces of 16 bytes
   __device__ __forceinline__ int rows_log2() const { return p_.m <= 1 ? 0 : 32 - __clz(p_.m - 1); }
   __device__ __forceinline__ int own_row() const { return exec_.warp() & ((1 << rows_log2()) - 1); }
   __device__ __forceinline__ int first_piece() const { return (exec_.warp() >> rows_log2()) * 32 + lane_.id; }
@@ -159,18 +144,35 @@ class FewBlock : FewPart<kNvfp4> {
       x[i] = piece < there ? *reinterpret_cast<const uint4*>(from + 8 * piece) : make_uint4(0, 0, 0, 0);
     }
   }
-  /// To f16 in shared memory.
-  /// @param x  asked for from first_piece() on
-  __device__ __forceinline__ void convert_x(uint4 (&x)[kHeld]) const {
+  /// X in f16, to shared memory.
+  __device__ __forceinline__ void bring_x() const {
+#pragma unroll 1
+    for (int first = first_piece(); first < pieces(); first += kHeld * piece_step()) {
+      uint4 x[kHeld];
+      ask_x(first, x);
+      store_pieces(first, x);
+    }
+  }
+  /// Pieces of the warp's row from `first` on, which are f16 now.
+  __device__ __forceinline__ void store_pieces(int first, const uint4 (&x)[kHeld]) const {
+    if (own_row() >= p_.m) return;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const int piece = first + i * piece_step();
+      const auto at = static_cast<std::uint32_t>(x_at_ + own_row() * x_pitch_ + piece * 16);
+      if (piece < pieces()) exec_.store_shared(lane_, at, paired(x[i]));
+    }
+  }
+  /// X in bf16, to f16 in shared memory.
+  __device__ __forceinline__ void convert_x() const {
     const int round = kHeld * piece_step();
+    uint4 x[kHeld];
     std::uint32_t most = 0;
 #pragma unroll 1
-    for (int first = first_piece();;) {
+    for (int first = first_piece(); first < pieces(); first += round) {
+      ask_x(first, x);
 #pragma unroll
       for (int i = 0; i < kHeld; ++i) most = largest_bf16(most, x[i]);
-      first += round;
-      if (first >= pieces()) break;
-      ask_x(first, x);
     }
     most = largest_of_warp(most);
     fetch_second_stage();
@@ -183,11 +185,8 @@ class FewBlock : FewPart<kNvfp4> {
     for (int first = first_piece(); first < pieces(); first += round) {
       if (pieces() > round) ask_x(first, x);  // else they are held
 #pragma unroll
-      for (int i = 0; i < kHeld; ++i) {
-        const int piece = first + i * piece_step();
-        const auto at = static_cast<std::uint32_t>(x_at_ + own_row() * x_pitch_ + piece * 16);
-        if (piece < pieces()) exec_.store_shared(lane_, at, bf16_to_f16(x[i], scale));
-      }
+      for (int i = 0; i < kHeld; ++i) x[i] = bf16_to_f16(x[i], scale);
+      store_pieces(first, x);
     }
   }
   /// Of the block's part of a row of X in bf16, the upper half of an f32: behind the zeros.
@@ -196,13 +195,9 @@ class FewBlock : FewPart<kNvfp4> {
   }
 
   /// Eight columns as the decoded codes are paired: each with the fourth behind it.
-  __device__ __forceinline__ void load_paired(std::uint32_t at, std::uint32_t (&x)[4]) const {
-    std::uint32_t w[4];
-    exec_.load_shared_16(lane_, at, w);
-    x[0] = __byte_perm(w[0], w[2], 0x5410);
-    x[1] = __byte_perm(w[0], w[2], 0x7632);
-    x[2] = __byte_perm(w[1], w[3], 0x5410);
-    x[3] = __byte_perm(w[1], w[3], 0x7632);
+  __device__ __forceinline__ static uint4 paired(const uint4& x) {
+    return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632), __byte_perm(x.y, x.w, 0x5410),
+                      __byte_perm(x.y, x.w, 0x7632));
   }
 
   /// 64 bytes behind X.
@@ -219,7 +214,7 @@ class FewBlock : FewPart<kNvfp4> {
     const std::uint32_t at =
         g / 2 == t ? static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 64 * t) : zeros();
 #pragma unroll
-    for (int w = 0; w < 4; ++w) load_paired(at + 16 * w, x[w]);
+    for (int w = 0; w < 4; ++w) exec_.load_shared_16(lane_, at + 16 * w, x[w]);
     const int first = row_group_ * kFewWarpRows + g;
     const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
     std::uint32_t scales = static_cast<std::uint32_t>(kFewScales + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
@@ -245,21 +240,58 @@ class FewBlock : FewPart<kNvfp4> {
       for (int group = 0; group < kGroups; ++group) {
         float part[4] = {};
 #pragma unroll
-        for (int w = group * (4 / kGroups); w < (group + 1) * (4 / kGroups); ++w) {
-          std::uint32_t pair[2][4];
-          sm80::e2m1_to_f16(words[0][w], pair[0]);
-          sm80::e2m1_to_f16(words[1][w], pair[1]);
-#pragma unroll
-          for (int step = 0; step < 2; ++step) {
-            const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
-            const std::uint32_t b[2] = {x[w][2 * step], x[w][2 * step + 1]};
-            sm80::MmaM16N8K16Instruction<core::F16>::mma(part, a, b, part);
-          }
-        }
+        for (int w = group * (4 / kGroups); w < (group + 1) * (4 / kGroups); ++w) multiply_words(words[0][w], words[1][w], x[w], part);
 #pragma unroll
         for (int v = 0; v < 4; ++v) sums_[tile][v] = fmaf(scale[v / 2][group], part[v], sums_[tile][v]);
       }
     }
+  }
+
+  /// multiply() of MXFP4 with sums that two lanes share: lanes 2 p and 2 p + 1 of a row take half a group each, first of chunk 2 p, then
+  /// of 2 p + 1.
+  __device__ __forceinline__ void multiply_pairs(int stage, int slot) {
+    const int g = lane_.id / 4;
+    const int p = lane_.id % 4 / 2;
+    const int half = lane_.id % 2;
+    const std::uint32_t x_at = pair_x(stage * (2 * sm80::kGemmStage) + 128 * p + 32 * half);
+    const std::uint32_t x_step = has_pair_x() ? 64 : 0;
+    const int first = row_group_ * kFewWarpRows + g;
+    const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
+    const auto scales = static_cast<std::uint32_t>(kFewScales + first * scale_pitch_ + stage * kScaleBytes + before + 2 * p);
+    const std::uint32_t codes = slot_offset(slot) + code_offset(g, 2 * p) + static_cast<std::uint32_t>(8 * half);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      std::uint32_t x[2][4];
+#pragma unroll
+      for (int w = 0; w < 2; ++w) exec_.load_shared_16(lane_, x_at + i * x_step + 16 * w, x[w]);
+#pragma unroll
+      for (int tile = 0; tile < kRowTiles; ++tile) {
+        float scale[2];
+        std::uint32_t words[2][2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const int row = 16 * tile + 8 * r;
+          const auto both = exec_.template load_shared<std::uint64_t>(
+              lane_, (codes ^ static_cast<std::uint32_t>(16 * i)) + static_cast<std::uint32_t>(row * sm80::kCodeBytes));
+          words[r][0] = static_cast<std::uint32_t>(both);
+          words[r][1] = static_cast<std::uint32_t>(both >> 32);
+          scale[r] = sm80::e8m0_exact(
+              exec_.template load_shared<std::uint8_t>(lane_, scales + static_cast<std::uint32_t>(i + row * scale_pitch_)), 0);
+        }
+        float part[4] = {};
+#pragma unroll
+        for (int w = 0; w < 2; ++w) multiply_words(words[0][w], words[1][w], x[w], part);
+#pragma unroll
+        for (int v = 0; v < 4; ++v) sums_[tile][v] = fmaf(scale[v / 2], part[v], sums_[tile][v]);
+      }
+    }
+  }
+  /// Whether a lane's codes meet X in its column, if pairs of lanes have sums apart.
+  __device__ __forceinline__ bool has_pair_x() const { return lane_.id / 16 == lane_.id % 4 / 2; }
+  /// Where a lane finds its column of X, if pairs of lanes have sums apart, or zeros: 16 bytes further, in banks that X does not use then.
+  __device__ __forceinline__ std::uint32_t pair_x(int offset) const {
+    const int row = lane_.id / 4 % 4;
+    return has_pair_x() ? static_cast<std::uint32_t>(x_at_ + (row < p_.m ? row : p_.m - 1) * x_pitch_ + offset) : zeros() + 16;
   }
 
   /// @param stage  of the block
@@ -269,8 +301,10 @@ class FewBlock : FewPart<kNvfp4> {
     const std::uint32_t codes = slot_offset(slot) + code_offset(lane_.id, 0);
     // Rows that X does not have are some row's copy: their products are nobody's.
     const int x_row = g < p_.m ? g : p_.m - 1;
-    const auto columns = static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 16 * t);
-    std::uint32_t scale[2 * kRowTiles][2];  // of rows g + 8 o: for sums as they are, else f16 of chunks 0 2 and 1 3
+    const int column = stage * (2 * sm80::kGemmStage) + 16 * t;
+    const std::uint32_t columns = kParts == 2 ? pair_x(column) : static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + column);
+    const std::uint32_t x_step = kParts == 2 && !has_pair_x() ? 0 : 64;
+    std::uint32_t scale[2 * kRowTiles][2];  // of rows g + 8 o: E8M0 as they are, E4M3 as f16 of chunks 0 2 and 1 3
     const int shift = 8 * misalignment(first_row_ + row_group_ * kFewWarpRows + g);  // of its rows 8, 16, ... further too
 #pragma unroll
     for (int o = 0; o < 2 * kRowTiles; ++o) {
@@ -280,7 +314,7 @@ class FewBlock : FewPart<kNvfp4> {
 #pragma unroll
     for (int chunk = 0; chunk < 4; ++chunk) {
       std::uint32_t x[4];
-      load_paired(columns + 64 * chunk, x);
+      exec_.load_shared_16(lane_, columns + chunk * x_step, x);
 #pragma unroll
       for (int pair = 0; pair < kRowTiles / 2; ++pair) {
         sm80::WarpExec::PerLane<std::uint32_t[4]> words;
@@ -305,29 +339,50 @@ class FewBlock : FewPart<kNvfp4> {
     std::uint32_t pair[2][4];
     sm80::e2m1_to_f16(low, pair[0]);
     sm80::e2m1_to_f16(high, pair[1]);
-    if constexpr (kNvfp4) {
+    if constexpr (kNvfp4 && kParts == 1) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const std::uint32_t both = (i < 4 ? low_scale : high_scale)[chunk % 2];
         pair[i / 4][i % 4] = sm80::multiply_f16(pair[i / 4][i % 4], __byte_perm(both, 0, chunk < 2 ? 0x1010 : 0x3232));
       }
-    }
-    float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-    for (int step = 0; step < 2; ++step) {
-      const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
-      const std::uint32_t b[2] = {x[2 * step], x[2 * step + 1]};
-      float(&sum)[4] = kNvfp4 ? sums : part;
-      sm80::MmaM16N8K16Instruction<core::F16>::mma(sum, a, b, sum);
-    }
-    if constexpr (!kNvfp4) {
-      const float factor[2] = {sm80::e8m0_exact(low_scale[0], chunk), sm80::e8m0_exact(high_scale[0], chunk)};
+      multiply_decoded(pair, x, sums);
+    } else {
+      float part[4] = {};
+      multiply_decoded(pair, x, part);
+      const float factor[2] = {factor_of(low_scale, chunk), factor_of(high_scale, chunk)};
 #pragma unroll
       for (int v = 0; v < 4; ++v) sums[v] = fmaf(factor[v / 2], part[v], sums[v]);
     }
   }
+  /// @param pair  eight decoded codes of each of the lane's two rows
+  __device__ __forceinline__ static void multiply_decoded(const std::uint32_t (&pair)[2][4], const std::uint32_t (&x)[4],
+                                                          float (&sums)[4]) {
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+      const std::uint32_t a[4] = {pair[0][2 * step], pair[1][2 * step], pair[0][2 * step + 1], pair[1][2 * step + 1]};
+      const std::uint32_t b[2] = {x[2 * step], x[2 * step + 1]};
+      sm80::MmaM16N8K16Instruction<core::F16>::mma(sums, a, b, sums);
+    }
+  }
+  /// multiply_decoded() of the codes as they lie.
+  __device__ __forceinline__ static void multiply_words(std::uint32_t low, std::uint32_t high, const std::uint32_t (&x)[4],
+                                                        float (&sums)[4]) {
+    std::uint32_t pair[2][4];
+    sm80::e2m1_to_f16(low, pair[0]);
+    sm80::e2m1_to_f16(high, pair[1]);
+    multiply_decoded(pair, x, sums);
+  }
+  /// A chunk's scale out of what load_scales() gives, for sums.
+  __device__ __forceinline__ static float factor_of(const std::uint32_t (&scale)[2], int chunk) {
+    if constexpr (kNvfp4) {
+      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&scale[chunk % 2]));
+      return chunk < 2 ? both.x : both.y;
+    } else {
+      return sm80::e8m0_exact(scale[0], chunk);
+    }
+  }
 
-  /// A row's scales of a stage, as a lane uses them: its eight codes of each of the four chunks have one scale.
+ /// A row's scales of a stage, as a lane uses them: its eight codes of each of the four chunks have one scale.
   /// @param shift  bits, 8 * misalignment of the row
   __device__ __forceinline__ void load_scales(std::uint32_t at, int shift, int t, std::uint32_t (&out)[2]) const {
     std::uint32_t words[2];
@@ -362,7 +417,7 @@ class FewBlock : FewPart<kNvfp4> {
     const int t = lane_.id % 4;
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
-      if constexpr (kOwnSums) {
+      if constexpr (kParts == 4) {
         // A lane of four ends with the sum of one of the four numbers.
         const float (&x)[4] = sums_[tile];
         const bool upper = (t & 2) != 0, odd = (t & 1) != 0;
@@ -372,6 +427,17 @@ class FewBlock : FewPart<kNvfp4> {
         const float sum = (odd ? high : low) + __shfl_xor_sync(0xffffffffu, odd ? low : high, 1);
         const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (t / 2);
         if (t % 2 < p_.m) sums[(turn_ * p_.m + t % 2) * pitch + row] = sum;
+      } else if constexpr (kParts == 2) {
+        // A lane ends with the sums of one of its two rows.
+        const float (&x)[4] = sums_[tile];
+        const bool upper = t >= 2;
+        const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (t / 2);
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+          const int column = 2 * (t % 2) + v;
+          const float sum = (upper ? x[2 + v] : x[v]) + __shfl_xor_sync(0xffffffffu, upper ? x[v] : x[2 + v], 2);
+          if (column < p_.m) sums[(turn_ * p_.m + column) * pitch + row] = sum;
+        }
       } else {
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
