@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <tuple>
 
 #include "tests/gemm/far_apart.hpp"
 #include "tests/gemm/problem.hpp"
@@ -202,19 +203,22 @@ TEST_CASE("gemm: every scale of a format, the smallest and the largest too") {
         for (int i = 0; i < group / 2; ++i) w.codes.data()[r * group / 2 + i] = static_cast<std::uint8_t>(2 * i | (2 * i + 1) << 4);
         w.scales.data()[r] = static_cast<std::uint8_t>(r);
       }
-      for (const DType dtype : {DType::kF16, DType::kBF16}) {
-        // x is the identity.
-        std::vector<float> identity(static_cast<std::size_t>(group * group), 0.0f);
-        for (std::int64_t i = 0; i < group; ++i) identity[static_cast<std::size_t>(i * group + i)] = 1.0f;
+      const std::tuple<DType, std::int64_t> calls[] = {{DType::kF16, 2}, {DType::kF16, 4}, {DType::kF16, 8}, {DType::kF16, group},
+                                                       {DType::kBF16, 2}, {DType::kBF16, 4}, {DType::kBF16, 8}, {DType::kBF16, group}};
+      for (const auto& [dtype, rows] : calls) {
+        CAPTURE(rows);
+        // x is the identity, or the first rows of it.
+        std::vector<float> identity(static_cast<std::size_t>(rows * group), 0.0f);
+        for (std::int64_t i = 0; i < rows; ++i) identity[static_cast<std::size_t>(i * group + i)] = 1.0f;
         const Tensor x(dtype, identity);
-        Tensor out(DType::kF32, std::vector<float>(static_cast<std::size_t>(group * scales), std::nanf("")));
+        Tensor out(DType::kF32, std::vector<float>(static_cast<std::size_t>(rows * scales), std::nanf("")));
         LinearArgs a;
         a.weight = w.view;
         a.x = x.memory.data();
         a.x_dtype = dtype;
         a.out = out.memory.data();
         a.out_dtype = DType::kF32;
-        a.m = group;
+        a.m = rows;
         std::size_t bytes = 0;
         REQUIRE(fp4_linear_workspace(a, &bytes, ExecDesc{backend.c_str()}) == Status::kOk);
         Memory workspace(bytes);
@@ -223,7 +227,7 @@ TEST_CASE("gemm: every scale of a format, the smallest and the largest too") {
         REQUIRE(fp4_linear(a, ExecDesc{backend.c_str()}) == Status::kOk);
         const reference::Matrix want = reference::decode(w.view);
         int wrong = 0;
-        for (std::int64_t i = 0; i < group; ++i) {
+        for (std::int64_t i = 0; i < rows; ++i) {
           for (std::int64_t r = 0; r < scales; ++r) {
             const double value = want.at[static_cast<std::size_t>(r * group + i)];
             if (format == BlockFormat::kMxfp4 && r == 0) continue;  // 2^-127 may be taken for 0
@@ -239,7 +243,7 @@ TEST_CASE("gemm: every scale of a format, the smallest and the largest too") {
 TEST_CASE("gemm: scales near and far from each other in one row") {
   for (const std::string& backend : runnable_backends()) {
     CAPTURE(backend);
-    for (const std::int64_t m : {3, 40, 130}) {
+    for (const std::int64_t m : {1, 3, 7, 40, 130}) {
       for (const DType x : {DType::kF16, DType::kBF16}) {
         Spec s;
         s.x = x;
@@ -264,7 +268,8 @@ TEST_CASE("gemm: a NaN scale gives NaN in its row and nowhere else") {
   for (const std::string& backend : runnable_backends()) {
     CAPTURE(backend);
     for (const BlockFormat format : {BlockFormat::kMxfp4, BlockFormat::kNvfp4}) {
-      for (const std::int64_t m : {3, 40}) {
+      for (const std::int64_t m : {1, 3, 7, 40}) {
+        CAPTURE(m);
         Spec s;
         s.format = format;
         s.m = m;
@@ -288,7 +293,7 @@ TEST_CASE("gemm: elements of X far below their neighbours") {
   for (const std::string& backend : runnable_backends()) {
     CAPTURE(backend);
     for (const DType x : {DType::kF16, DType::kBF16}) {
-      for (const std::int64_t m : {5, 19, 40}) {
+      for (const std::int64_t m : {1, 3, 5, 19, 40}) {
         for (const int low : {8, 0, -8}) {
           CAPTURE(std::string(name_of(x)));
           CAPTURE(m);

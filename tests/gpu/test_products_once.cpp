@@ -215,7 +215,7 @@ TEST_CASE("every product kernel once: sm_90, up to 16 rows of X") {
     return;
   }
   for_operands([](BlockFormat format, DType x) {
-    for (const std::int64_t m : {1, 3, 8, 9, 16}) {
+    for (const std::int64_t m : {1, 3, 4, 8, 9, 16}) {
       // More than 8 rows of X: no more rows of W than there are.
       for (const auto& [row_groups, splits] : {std::pair{1, 1}, {m <= sm90::kFewMostX ? 4 : 2, 2}}) {
         CAPTURE(m);
