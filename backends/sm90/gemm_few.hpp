@@ -150,17 +150,18 @@ class FewBlock : FewPart<kNvfp4> {
     for (int first = first_piece(); first < pieces(); first += kHeld * piece_step()) {
       uint4 x[kHeld];
       ask_x(first, x);
-      store_pieces(first, x);
+      store_pieces(first, x, [](const uint4& piece) { return piece; });
     }
   }
-  /// Pieces of the warp's row from `first` on, which are f16 now.
-  __device__ __forceinline__ void store_pieces(int first, const uint4 (&x)[kHeld]) const {
+  /// Pieces of the warp's row from `first` on, which to_f16 makes f16.
+  template <class ToF16>
+  __device__ __forceinline__ void store_pieces(int first, const uint4 (&x)[kHeld], ToF16&& to_f16) const {
     if (own_row() >= p_.m) return;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       const int piece = first + i * piece_step();
       const auto at = static_cast<std::uint32_t>(x_at_ + own_row() * x_pitch_ + piece * 16);
-      if (piece < pieces()) exec_.store_shared(lane_, at, paired(x[i]));
+      if (piece < pieces()) exec_.store_shared(lane_, at, paired(to_f16(x[i])));
     }
   }
   /// X in bf16, to f16 in shared memory.
@@ -184,9 +185,7 @@ class FewBlock : FewPart<kNvfp4> {
 #pragma unroll 1
     for (int first = first_piece(); first < pieces(); first += round) {
       if (pieces() > round) ask_x(first, x);  // else they are held
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) x[i] = bf16_to_f16(x[i], scale);
-      store_pieces(first, x);
+      store_pieces(first, x, [scale](const uint4& piece) { return bf16_to_f16(piece, scale); });
     }
   }
   /// Of the block's part of a row of X in bf16, the upper half of an f32: behind the zeros.
