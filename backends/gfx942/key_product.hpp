@@ -4,8 +4,8 @@
 // holds dims 8g .. 8g+7 of key slot m: 4 bytes of E2M1, 8 of E4M3, 16 of f16 or bf16. In which order is free, as long as the
 // query is laid out alike; pair p of a lane's four registers is (pair_dim)
 //
-//     E2M1    8g + p,  8g + p + 4
-//     others  8g + 2p + {0, 1}
+//     E2M1, decoded by table                         8g + p,  8g + p + 4
+//     others, and E2M1 converted by an instruction   8g + 2p + {0, 1}
 //
 // Scales as on sm_80: an E8M0 of 32 dims multiplies the f32 sum of its step, so that no scale however large or small can leave
 // f16's range; NVFP4's E4M3 is multiplied into the decoded f16, exactly (six bits, 2^-10 to 2688); a scale per token
@@ -32,8 +32,9 @@ namespace fp4pa::gfx942 {
 [[nodiscard]] FP4PA_FN constexpr bool scales_blocks(KvKind kind) { return kind == KvKind::kMxfp4 || kind == KvKind::kMxfp8; }
 
 /// Dim, within 32, of half `half` of pair `p` of lanes 16 g to 16 g + 15.
-[[nodiscard]] FP4PA_FN constexpr int pair_dim(KvKind kind, int g, int p, int half) {
-  if (core::is_fp4(kind)) return 8 * g + p + 4 * half;
+/// @param bytes  E2M1 is converted by bytes (Shim::kConvertsBytes)
+[[nodiscard]] FP4PA_FN constexpr int pair_dim(KvKind kind, bool bytes, int g, int p, int half) {
+  if (core::is_fp4(kind) && !bytes) return 8 * g + p + 4 * half;
   return 8 * g + 2 * p + half;
 }
 
@@ -148,7 +149,13 @@ struct KeyProduct {
     const std::uint32_t at = byte_offset(Shim::kWide, stream.tile_offset(), token, stream.layout().k_chunks,
                                          4 * kBytes * block + kBytes * (lane.id / 16));
     if constexpr (core::is_fp4(kKind)) {
-      e2m1_to_f16(exec.template load_shared<std::uint32_t>(lane, at), pairs);
+      const auto codes = exec.template load_shared<std::uint32_t>(lane, at);
+      if constexpr (Shim::kConvertsBytes) {
+        FP4PA_UNROLL
+        for (int p = 0; p < 4; ++p) pairs[p] = Shim::template convert_byte<core::F16>(codes >> (8 * p));
+      } else {
+        e2m1_to_f16(codes, pairs);
+      }
     } else if constexpr (core::is_e4m3(kKind)) {
       const auto codes = exec.template load_shared<std::uint64_t>(lane, at);
       FP4PA_UNROLL

@@ -13,7 +13,7 @@
 namespace fp4pa::gfx942 {
 
 /// Everything but the instruction, the atoms, and the orders of tokens and dims.
-/// @tparam Derived  the shim: kWide, token_of_slot, kDimsPerLane, multiply_16
+/// @tparam Derived  the shim: kWide, token_of_slot, kDimsPerLane, multiply_16, kConvertsBytes and with it convert_byte
 template <class Derived, core::SimtConfig kShape, class Executor>
 struct DecodeShim {
   static constexpr core::SimtConfig kConfig = kShape;
@@ -56,7 +56,7 @@ struct DecodeShim {
         const int g = i / 4 % 4;
         const int p = i % 4;
         const auto element = [&](int half) {
-          const int dim = block * core::kDimBlock + pair_dim(kind, g, p, half);
+          const int dim = block * core::kDimBlock + pair_dim(kind, Derived::kConvertsBytes, g, p, half);
           return exec.template load_shared<float>(lane, scratch + 4 * dim) * multiplier;
         };
         const float low = element(0);
@@ -126,6 +126,7 @@ struct Shim : DecodeShim<Shim<kShape, Executor>, kShape, Executor> {
   using OutputAtom = core::OutputAtom<MfmaF32_16x16x16_F16, core::Operand::kB>;
 
   static constexpr bool kWide = false;
+  static constexpr bool kConvertsBytes = false;
   static constexpr int kDimsPerLane = 2;
   static constexpr int kOutputBlock = 16 * kDimsPerLane;
   FP4PA_FN static int token_of_slot(int slot) { return gfx942::token_of_slot(kWide, slot); }

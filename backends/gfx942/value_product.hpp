@@ -269,7 +269,17 @@ struct ValueProduct {
     Raw raw[8];
     FP4PA_UNROLL
     for (int t = 0; t < 8; ++t) raw[t] = exec.template load_shared<Raw>(lane, row + row_distance(step, t, chunks));
-    if constexpr (core::is_fp4(kKind)) {
+    if constexpr (core::is_fp4(kKind) && Shim::kConvertsBytes) {
+      // A byte is a token's two dims.
+      using Element = std::conditional_t<value_is_bf16(kKind), core::BF16, core::F16>;
+      FP4PA_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const std::uint32_t even = Shim::template convert_byte<Element>(raw[2 * j]);
+        const std::uint32_t odd = Shim::template convert_byte<Element>(raw[2 * j + 1]);
+        pairs[0][j] = permute_bytes(odd, even, 0x05040100u);
+        pairs[1][j] = permute_bytes(odd, even, 0x07060302u);
+      }
+    } else if constexpr (core::is_fp4(kKind)) {
       // A byte is a token's two dims. Of four, in this order, decoding makes pairs of neighbours.
       FP4PA_UNROLL
       for (int j = 0; j < 4; j += 2) {

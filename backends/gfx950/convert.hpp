@@ -1,13 +1,36 @@
-// Codes to the operands of gfx950's block-scaled products. Plain functions on words, compiled for the host too; results
-// are equal bit for bit.
+// Codes to the operands of gfx950's block-scaled products, and by its conversions to those of its 16-bit ones. Plain functions on words,
+// compiled for the host too; results are equal bit for bit.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/gfx942/convert.hpp"
+#include "core/atom/element.hpp"
 #include "core/formats/elements.hpp"
 
+#if !defined(FP4PA_GFX950_E2M1_CONVERSIONS)
+#define FP4PA_GFX950_E2M1_CONVERSIONS 1  // 0: by table, as on gfx942
+#endif
+
 namespace fp4pa::gfx950 {
+
+/// The two codes of a word's lowest byte to f16 or bf16, the lower nibble in the lower half: v_cvt_scalef32_pk_*_fp4 with a scale of 1.
+/// It could read any byte, but of which bits choose it compilers had two opinions (docs/gfx950.md).
+template <class Element>
+FP4PA_FN std::uint32_t e2m1_byte_to(std::uint32_t word) {
+#if defined(__AMDGCN__) && defined(__gfx950__)
+  if constexpr (std::is_same_v<Element, core::BF16>) {
+    return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_bf16_fp4(word, 1.0f, 0));
+  } else {
+    return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_fp4(word, 1.0f, 0));
+  }
+#else
+  const float low = core::E2M1::decode(static_cast<std::uint8_t>(word & 15u));
+  const float high = core::E2M1::decode(static_cast<std::uint8_t>(word >> 4 & 15u));
+  return std::is_same_v<Element, core::BF16> ? gfx942::pack_bf16(low, high) : gfx942::pack_f16(low, high);
+#endif
+}
 
 /// Four values of magnitude up to 448 to E4M3, the first in the lowest byte; to nearest even, NaN to NaN.
 FP4PA_FN std::uint32_t pack_e4m3(float a, float b, float c, float d) {

@@ -4,6 +4,7 @@
 // the hardware's do whatever the mode, and are rounded correctly, which the hardware's need not be.
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 
 #include "tests/isa/small_floats.hpp"
@@ -34,6 +35,26 @@ void add_compares(std::unordered_map<std::string, Handler>& t, const std::string
   } else {
     t["v_cmp_ne_" + type] = compare<T>([](T a, T b) { return a != b; });
   }
+}
+
+/// Both codes of a byte, which op_sel chooses, times the power of two that a float's exponent is; NaN if all its bits are set.
+/// @tparam Narrow  from double, where no product is rounded
+template <class Narrow>
+Handler from_e2m1_pair(Narrow) {
+  return [](Wave& w, const Instruction& i) {
+    Lanes a, scale;
+    fetch(w, i, 1, a);
+    fetch(w, i, 2, scale);
+    for (int l = 0; l < kLanes; ++l) {
+      const int exponent = static_cast<int>(scale[l] >> 23 & 0xffu);
+      const u32 byte = a[l] >> (8 * (i.op_sel & 3)) & 0xffu;
+      const auto one = [&](u32 code) {
+        return u32{Narrow{}(exponent == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(double{from_e2m1(code)}, exponent - 127))};
+      };
+      a[l] = one(byte & 15u) | one(byte >> 4) << 16;
+    }
+    store(w, i, a);
+  };
 }
 
 std::unordered_map<std::string, Handler> make() {
@@ -220,6 +241,8 @@ std::unordered_map<std::string, Handler> make() {
          }
          store64(w, i, d);
        }},
+      {"v_cvt_scalef32_pk_f16_fp4", from_e2m1_pair([](double x) { return to_half(x); })},
+      {"v_cvt_scalef32_pk_bf16_fp4", from_e2m1_pair([](double x) { return to_bfloat(static_cast<float>(x)); })},
       {"v_mbcnt_lo_u32_b32",
        [](Wave& w, const Instruction& i) {
          Lanes a, b;

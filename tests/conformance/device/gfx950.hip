@@ -1,10 +1,11 @@
-// The gfx950 atoms and transposing LDS reads on an MI350 or MI355X.
+// The gfx950 atoms, transposing LDS reads, direct loads and conversions on an MI350 or MI355X.
 //
 // A program of its own, not a doctest area: without such a device it says so and exits with 77.
 //   hipcc -std=c++20 -O2 --offload-arch=gfx950 -Xclang -target-feature -Xclang -packed-fp32-ops -I. -Iinclude
 //   tests/conformance/device/gfx950.hip
 // What no kernel of the default build uses is named, and executed with the argument --all alone: a simulator may lack it. Kernels
 // use the 16x16x128 shape, with the lowest byte of either scale word. --large asks for 4.5 GiB, of whose ends one direct load reads both.
+#include "backends/gfx950/convert.hpp"
 #include "backends/gfx950/copies.hpp"
 #if defined(__gfx950__)
 #include "backends/gfx950/exec.hpp"
@@ -99,6 +100,30 @@ bool loads_directly_as_mapped(std::size_t apart = 0) {
   return true;
 }
 
+/// Four bytes a lane, in words of which other bytes are not what they should be.
+template <class Element>
+__global__ void convert_bytes(std::uint32_t* out) {
+  const int lane = glue::lane_index();
+  for (int i = 0; i < 4; ++i) {
+    const auto byte = static_cast<std::uint32_t>(lane + 64 * i);
+    out[byte] = gfx950::e2m1_byte_to<Element>(byte | ~byte << 8);
+  }
+}
+
+/// Every two codes of E2M1 as the host converts them.
+template <class Element>
+bool converts_as_host() {
+  std::uint32_t result[256];
+  const DeviceBuffer out(sizeof result);
+  convert_bytes<Element><<<1, 64>>>(out.as<std::uint32_t>());
+  glue::check_launch();
+  glue::to_host(result, out.as<void>(), sizeof result);
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    if (result[byte] != gfx950::e2m1_byte_to<Element>(byte)) return false;
+  }
+  return true;
+}
+
 template <template <class, class> class Instruction>
 void check_shape(Report& report, const char* shape, bool all_selects) {
   const auto check = [&]<class A, class B>(A, B, const char* types) {
@@ -130,6 +155,7 @@ int main(int argc, char** argv) {
   Report report;
   check_shape<gfx950::MfmaScaleF32_16x16x128_F8f6f4_Instruction>(report, "mfma_scale 16x16x128", all);
   report.add("ds_read_b64_tr_b16", transposes_as_mapped<16>());
+  report.add("e2m1 to f16 and bf16", converts_as_host<core::F16>() && converts_as_host<core::BF16>());
   report.add("direct loads to LDS", loads_directly_as_mapped<false>());
   report.add("direct loads to LDS behind 64 KiB", loads_directly_as_mapped<false, 36000>());
   if (argument == "--large") {
