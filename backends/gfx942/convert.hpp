@@ -15,6 +15,10 @@
 #include "core/macros.hpp"
 #include "core/math.hpp"
 
+#if !defined(FP4PA_GFX950_SCALED_CONVERSIONS)
+#define FP4PA_GFX950_SCALED_CONVERSIONS 1  // 0: E2M1 by table, as on gfx942, and E4M3 by way of f32
+#endif
+
 namespace fp4pa::gfx942 {
 
 /// v_perm_b32: byte i of the result is byte `s` of low (s 0 to 3) or of high (4 to 7), s being byte i of the selector; 12 is 0.
@@ -100,10 +104,12 @@ FP4PA_FN std::uint32_t scale_bf16(std::uint32_t pair, std::uint32_t bytes, std::
 
 /// Two E4M3 (OCP) codes, bytes 2 kPair and 2 kPair + 1 of a word, to f16. Exact; NaN gives NaN.
 ///
-/// gfx942's own conversions read another format, FNUZ. gfx950's make f32, and f16 and bf16 hold all that a code is.
+/// gfx942's own conversions read another format, FNUZ. Of gfx950's those with a scale, here 1, make f16 and bf16, the others f32.
 template <int kPair>
 FP4PA_FN std::uint32_t e4m3_to_f16(std::uint32_t codes) {
-#if defined(__AMDGCN__) && defined(__gfx950__)
+#if defined(__AMDGCN__) && defined(__gfx950__) && FP4PA_GFX950_SCALED_CONVERSIONS
+  return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(codes, 1.0f, kPair == 1));
+#elif defined(__AMDGCN__) && defined(__gfx950__)
   const auto values = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), kPair == 1);
   return pack_f16(values[0], values[1]);
 #elif defined(__AMDGCN__)
@@ -147,7 +153,9 @@ FP4PA_FN std::uint32_t multiply_f16(std::uint32_t a, std::uint32_t b) {
 /// Two E4M3 codes as in e4m3_to_f16, to bf16. Exact.
 template <int kPair>
 FP4PA_FN std::uint32_t e4m3_to_bf16(std::uint32_t codes) {
-#if defined(__AMDGCN__) && defined(__gfx950__)
+#if defined(__AMDGCN__) && defined(__gfx950__) && FP4PA_GFX950_SCALED_CONVERSIONS
+  return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_bf16_fp8(codes, 1.0f, kPair == 1));
+#elif defined(__AMDGCN__) && defined(__gfx950__)
   const auto values = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(codes), kPair == 1);
   return pack_bf16(values[0], values[1]);
 #else

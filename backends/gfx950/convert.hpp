@@ -9,10 +9,6 @@
 #include "core/atom/element.hpp"
 #include "core/formats/elements.hpp"
 
-#if !defined(FP4PA_GFX950_E2M1_CONVERSIONS)
-#define FP4PA_GFX950_E2M1_CONVERSIONS 1  // 0: by table, as on gfx942
-#endif
-
 namespace fp4pa::gfx950 {
 
 /// The two codes of a word's lowest byte to f16 or bf16, the lower nibble in the lower half: v_cvt_scalef32_pk_*_fp4 with a scale of 1.

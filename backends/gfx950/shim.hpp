@@ -49,7 +49,7 @@ struct Shim : gfx942::DecodeShim<Shim<kShape, Executor, kReads>, kShape, Executo
   FP4PA_FN static int token_of_slot(int slot) { return gfx942::token_of_slot(kWide, slot); }
   static constexpr int kTokenAlignment = kNativeValues ? 32 : core::kScalePiece;
 
-  static constexpr bool kConvertsBytes = FP4PA_GFX950_E2M1_CONVERSIONS != 0;
+  static constexpr bool kConvertsBytes = FP4PA_GFX950_SCALED_CONVERSIONS != 0;
   template <class Element>
   FP4PA_FN static std::uint32_t convert_byte(std::uint32_t word) {
     return e2m1_byte_to<Element>(word);

@@ -37,21 +37,27 @@ void add_compares(std::unordered_map<std::string, Handler>& t, const std::string
   }
 }
 
-/// Both codes of a byte, which op_sel chooses, times the power of two that a float's exponent is; NaN if all its bits are set.
+/// Two codes times the power of two that a float's exponent is, NaN if all its bits are set: of E2M1 those of the byte, of E4M3 those of the
+/// half that op_sel chooses.
 /// @tparam Narrow  from double, where no product is rounded
-template <class Narrow>
-Handler from_e2m1_pair(Narrow) {
+template <bool kE4m3, class Narrow>
+Handler from_pair(Narrow) {
   return [](Wave& w, const Instruction& i) {
     Lanes a, scale;
     fetch(w, i, 1, a);
     fetch(w, i, 2, scale);
     for (int l = 0; l < kLanes; ++l) {
       const int exponent = static_cast<int>(scale[l] >> 23 & 0xffu);
-      const u32 byte = a[l] >> (8 * (i.op_sel & 3)) & 0xffu;
-      const auto one = [&](u32 code) {
-        return u32{Narrow{}(exponent == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(double{from_e2m1(code)}, exponent - 127))};
+      const auto one = [&](float value) {
+        return u32{Narrow{}(exponent == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(double{value}, exponent - 127))};
       };
-      a[l] = one(byte & 15u) | one(byte >> 4) << 16;
+      if constexpr (kE4m3) {
+        const u32 half = a[l] >> (16 * (i.op_sel & 1));
+        a[l] = one(from_e4m3(static_cast<std::uint8_t>(half))) | one(from_e4m3(static_cast<std::uint8_t>(half >> 8))) << 16;
+      } else {
+        const u32 byte = a[l] >> (8 * (i.op_sel & 3)) & 0xffu;
+        a[l] = one(from_e2m1(byte & 15u)) | one(from_e2m1(byte >> 4)) << 16;
+      }
     }
     store(w, i, a);
   };
@@ -241,8 +247,10 @@ std::unordered_map<std::string, Handler> make() {
          }
          store64(w, i, d);
        }},
-      {"v_cvt_scalef32_pk_f16_fp4", from_e2m1_pair([](double x) { return to_half(x); })},
-      {"v_cvt_scalef32_pk_bf16_fp4", from_e2m1_pair([](double x) { return to_bfloat(static_cast<float>(x)); })},
+      {"v_cvt_scalef32_pk_f16_fp4", from_pair<false>([](double x) { return to_half(x); })},
+      {"v_cvt_scalef32_pk_bf16_fp4", from_pair<false>([](double x) { return to_bfloat(static_cast<float>(x)); })},
+      {"v_cvt_scalef32_pk_f16_fp8", from_pair<true>([](double x) { return to_half(x); })},
+      {"v_cvt_scalef32_pk_bf16_fp8", from_pair<true>([](double x) { return to_bfloat(static_cast<float>(x)); })},
       {"v_mbcnt_lo_u32_b32",
        [](Wave& w, const Instruction& i) {
          Lanes a, b;

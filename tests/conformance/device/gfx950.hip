@@ -5,6 +5,8 @@
 //   tests/conformance/device/gfx950.hip
 // What no kernel of the default build uses is named, and executed with the argument --all alone: a simulator may lack it. Kernels
 // use the 16x16x128 shape, with the lowest byte of either scale word. --large asks for 4.5 GiB, of whose ends one direct load reads both.
+#include <type_traits>
+
 #include "backends/gfx950/convert.hpp"
 #include "backends/gfx950/copies.hpp"
 #if defined(__gfx950__)
@@ -100,26 +102,52 @@ bool loads_directly_as_mapped(std::size_t apart = 0) {
   return true;
 }
 
-/// Four bytes a lane, in words of which other bytes are not what they should be.
-template <class Element>
+/// What a conversion makes of a byte in a word of others, and the two values that this has to be. E2M1: both codes of the lowest byte.
+struct ConvertE2m1 {
+  template <class Element>
+  __attribute__((device)) static std::uint32_t of(std::uint32_t byte) {
+    return gfx950::e2m1_byte_to<Element>(byte | ~byte << 8);
+  }
+  static float low(std::uint32_t byte) { return core::E2M1::decode(static_cast<std::uint8_t>(byte & 15u)); }
+  static float high(std::uint32_t byte) { return core::E2M1::decode(static_cast<std::uint8_t>(byte >> 4)); }
+};
+/// E4M3: the code in the lowest byte, converted with its neighbour, and in the highest.
+struct ConvertE4m3 {
+  template <class Element>
+  __attribute__((device)) static std::uint32_t of(std::uint32_t byte) {
+    const std::uint32_t word = byte | (byte ^ 0xaau) << 8 | (byte ^ 0x55u) << 16 | byte << 24;
+    const std::uint32_t first = std::is_same_v<Element, core::BF16> ? gfx942::e4m3_to_bf16<0>(word) : gfx942::e4m3_to_f16<0>(word);
+    const std::uint32_t second = std::is_same_v<Element, core::BF16> ? gfx942::e4m3_to_bf16<1>(word) : gfx942::e4m3_to_f16<1>(word);
+    return (first & 0xffffu) | (second & 0xffff0000u);
+  }
+  static float low(std::uint32_t byte) { return core::E4M3::decode(static_cast<std::uint8_t>(byte)); }
+  static float high(std::uint32_t byte) { return low(byte); }
+};
+
+template <class Convert, class Element>
 __global__ void convert_bytes(std::uint32_t* out) {
   const int lane = glue::lane_index();
   for (int i = 0; i < 4; ++i) {
     const auto byte = static_cast<std::uint32_t>(lane + 64 * i);
-    out[byte] = gfx950::e2m1_byte_to<Element>(byte | ~byte << 8);
+    out[byte] = Convert::template of<Element>(byte);
   }
 }
 
-/// Every two codes of E2M1 as the host converts them.
-template <class Element>
-bool converts_as_host() {
+/// Every byte; which bits a NaN has is free.
+template <class Convert, class Element>
+bool converts_exactly() {
+  constexpr bool kBf16 = std::is_same_v<Element, core::BF16>;
   std::uint32_t result[256];
   const DeviceBuffer out(sizeof result);
-  convert_bytes<Element><<<1, 64>>>(out.as<std::uint32_t>());
+  convert_bytes<Convert, Element><<<1, 64>>>(out.as<std::uint32_t>());
   glue::check_launch();
   glue::to_host(result, out.as<void>(), sizeof result);
+  const auto is = [](std::uint32_t bits, float want) {
+    if (want != want) return (bits & 0x7fffu) > (kBf16 ? 0x7f80u : 0x7c00u);
+    return bits == std::uint32_t{kBf16 ? core::f32_to_bf16(want) : core::f32_to_f16(want)};
+  };
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    if (result[byte] != gfx950::e2m1_byte_to<Element>(byte)) return false;
+    if (!is(result[byte] & 0xffffu, Convert::low(byte)) || !is(result[byte] >> 16, Convert::high(byte))) return false;
   }
   return true;
 }
@@ -155,7 +183,8 @@ int main(int argc, char** argv) {
   Report report;
   check_shape<gfx950::MfmaScaleF32_16x16x128_F8f6f4_Instruction>(report, "mfma_scale 16x16x128", all);
   report.add("ds_read_b64_tr_b16", transposes_as_mapped<16>());
-  report.add("e2m1 to f16 and bf16", converts_as_host<core::F16>() && converts_as_host<core::BF16>());
+  report.add("e2m1 to f16 and bf16", converts_exactly<ConvertE2m1, core::F16>() && converts_exactly<ConvertE2m1, core::BF16>());
+  report.add("e4m3 to f16 and bf16", converts_exactly<ConvertE4m3, core::F16>() && converts_exactly<ConvertE4m3, core::BF16>());
   report.add("direct loads to LDS", loads_directly_as_mapped<false>());
   report.add("direct loads to LDS behind 64 KiB", loads_directly_as_mapped<false, 36000>());
   if (argument == "--large") {
