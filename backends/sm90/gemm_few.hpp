@@ -126,7 +126,7 @@ class FewBlock : FewPart<kNvfp4> {
   __device__ __forceinline__ void fetch_second_stage() const { fetch(first_ + turn_ + turns_, 1); }
 
   // X goes through registers. Rows are divided among the warps, several a row where rows are few.
-  static constexpr int kHeld = kBf16 ? 8 : 4;  // pieces of 16 bytes
+  static constexpr int kHeld = kBf16 || kParts == 1 ? 8 : 4;  // pieces of 16 bytes
   __device__ __forceinline__ int rows_log2() const { return p_.m <= 1 ? 0 : 32 - __clz(p_.m - 1); }
   __device__ __forceinline__ int own_row() const { return exec_.warp() & ((1 << rows_log2()) - 1); }
   __device__ __forceinline__ int first_piece() const { return (exec_.warp() >> rows_log2()) * 32 + lane_.id; }
