@@ -28,8 +28,7 @@
 #include "backends/sm80/convert.hpp"
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm80/store_result.hpp"
-#include "backends/sm90/gemm_bf16_x.hpp"
-#include "backends/sm90/gemm_few_part.hpp"
+#include "backends/sm90/gemm_few_x.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
 #include "fp4pa/types.hpp"
@@ -39,34 +38,25 @@ namespace fp4pa::sm90 {
 /// @tparam kParts  of a row's four lanes, whose sums are apart: 4 for up to 2 rows of X, 2 for up to 4, else 1
 /// @tparam kBf16   X is, and becomes f16 on its way into shared memory; else it is f16
 template <bool kNvfp4, int kParts, bool kBf16>
-class FewBlock : FewPart<kNvfp4> {
-  using Part = FewPart<kNvfp4>;
-  using Part::base_, Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kScaleBytes, Part::lane_,
-      Part::last_, Part::misalignment, Part::p_, Part::rank_, Part::row_group_, Part::rows_, Part::scale_pitch_, Part::shared_,
-      Part::thread_, Part::turn_, Part::turns_;
+class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4> {
+  using X = FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4>;
+  using X::base_, X::batch_, X::exec_, X::f_, X::first_, X::first_row_, X::kScaleBytes, X::lane_, X::largest_of, X::last_, X::misalignment,
+      X::p_, X::rank_, X::row_group_, X::rows_, X::scale_pitch_, X::shared_, X::thread_, X::turn_, X::turns_, X::x_at_, X::x_pitch_, X::zeros;
 
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
-      : Part(params, shared, kFewScales),
-        x_pitch_(few_x_pitch(params.block_stages)),
-        x_at_(few_x(kNvfp4, params.row_groups, params.block_stages)),
-        full_(base_ + zeros() + 64 + 4 * kFewMostX + exec_.warp() * (8 * kFewRing)) {}
+      : X(params, shared), full_(base_ + zeros() + 64 + 4 * kFewMostX + exec_.warp() * (8 * kFewRing)) {}
 
   __device__ __forceinline__ void run() {
     set_up_ring();
     if (!f_.early) cuda::wait_for_previous();
     this->fetch_scales();
-    if (kBf16 && thread_ < kFewMostX) *largest_of(thread_) = 0;
+    this->begin_x();
     fetch(first_ + turn_, 0);
     cuda::wait_for_previous();
     cuda::allow_dependents();
-    if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
-    if constexpr (kBf16) {
-      convert_x();
-    } else {
-      bring_x();
-      fetch_second_stage();
-    }
+    // Its second stage when X is there: behind W it would be late.
+    this->bring_x([&] { fetch(first_ + turn_ + turns_, 1); });
     exec_.copy_commit();
     exec_.template copy_wait<0>();
     __syncthreads();
@@ -121,86 +111,6 @@ class FewBlock : FewPart<kNvfp4> {
     copy_box(base_ + slot_offset(slot), f_.w, stage * sm80::kCodeBytes, weight * p_.n + first_row_ + row_group_ * kFewWarpRows,
              full_ + 8 * slot);
   }
-
-  /// When X is there: behind W it would be late.
-  __device__ __forceinline__ void fetch_second_stage() const { fetch(first_ + turn_ + turns_, 1); }
-
-  // X goes through registers. Rows are divided among the warps, several a row where rows are few.
-  static constexpr int kHeld = kBf16 || kParts == 1 ? 8 : 4;  // pieces of 16 bytes
-  __device__ __forceinline__ int rows_log2() const { return p_.m <= 1 ? 0 : 32 - __clz(p_.m - 1); }
-  __device__ __forceinline__ int own_row() const { return exec_.warp() & ((1 << rows_log2()) - 1); }
-  __device__ __forceinline__ int first_piece() const { return (exec_.warp() >> rows_log2()) * 32 + lane_.id; }
-  __device__ __forceinline__ int piece_step() const { return kFewThreads >> rows_log2(); }
-  __device__ __forceinline__ int pieces() const { return (last_ - first_) * (sm80::kGemmStage / 8); }
-
-  /// Pieces of the warp's row from `first` on; zeros past its end.
-  __device__ __forceinline__ void ask_x(int first, uint4 (&x)[kHeld]) const {
-    const std::uint16_t* const from = p_.x + (batch_ * p_.m + own_row()) * p_.x_row + first_ * sm80::kGemmStage;
-    const int in_row = (p_.x_cols - first_ * sm80::kGemmStage) / 8;
-    const int there = own_row() >= p_.m ? 0 : in_row < pieces() ? in_row : pieces();
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + i * piece_step();
-      x[i] = piece < there ? *reinterpret_cast<const uint4*>(from + 8 * piece) : make_uint4(0, 0, 0, 0);
-    }
-  }
-  /// X in f16, to shared memory.
-  __device__ __forceinline__ void bring_x() const {
-#pragma unroll 1
-    for (int first = first_piece(); first < pieces(); first += kHeld * piece_step()) {
-      uint4 x[kHeld];
-      ask_x(first, x);
-      store_pieces(first, x, [](const uint4& piece) { return piece; });
-    }
-  }
-  /// Pieces of the warp's row from `first` on, which to_f16 makes f16.
-  template <class ToF16>
-  __device__ __forceinline__ void store_pieces(int first, const uint4 (&x)[kHeld], ToF16&& to_f16) const {
-    if (own_row() >= p_.m) return;
-#pragma unroll
-    for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + i * piece_step();
-      const auto at = static_cast<std::uint32_t>(x_at_ + own_row() * x_pitch_ + piece * 16);
-      if (piece < pieces()) exec_.store_shared(lane_, at, paired(to_f16(x[i])));
-    }
-  }
-  /// X in bf16, to f16 in shared memory.
-  __device__ __forceinline__ void convert_x() const {
-    const int round = kHeld * piece_step();
-    uint4 x[kHeld];
-    std::uint32_t most = 0;
-#pragma unroll 1
-    for (int first = first_piece(); first < pieces(); first += round) {
-      ask_x(first, x);
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) most = largest_bf16(most, x[i]);
-    }
-    most = largest_of_warp(most);
-    fetch_second_stage();
-    __syncthreads();  // nothing has been counted yet
-    if (own_row() < p_.m && lane_.id == 0) atomicMax(largest_of(own_row()), most);
-    __syncthreads();
-    if (own_row() >= p_.m) return;
-    const float scale = scale_of_row(*largest_of(own_row()));
-#pragma unroll 1
-    for (int first = first_piece(); first < pieces(); first += round) {
-      if (pieces() > round) ask_x(first, x);  // else they are held
-      store_pieces(first, x, [scale](const uint4& piece) { return bf16_to_f16(piece, scale); });
-    }
-  }
-  /// Of the block's part of a row of X in bf16, the upper half of an f32: behind the zeros.
-  __device__ __forceinline__ std::uint32_t* largest_of(int row) const {
-    return reinterpret_cast<std::uint32_t*>(shared_ + zeros() + 64) + row;
-  }
-
-  /// Eight columns as the decoded codes are paired: each with the fourth behind it.
-  __device__ __forceinline__ static uint4 paired(const uint4& x) {
-    return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632), __byte_perm(x.y, x.w, 0x5410),
-                      __byte_perm(x.y, x.w, 0x7632));
-  }
-
-  /// 64 bytes behind X.
-  __device__ __forceinline__ std::uint32_t zeros() const { return static_cast<std::uint32_t>(x_at_ + p_.m * x_pitch_); }
 
   /// multiply() with sums of each lane's own. Lane t of a row takes chunk t of its codes, which is a group of MXFP4 and two of NVFP4.
   __device__ __forceinline__ void multiply_own(int stage, int slot) {
@@ -289,8 +199,11 @@ class FewBlock : FewPart<kNvfp4> {
   __device__ __forceinline__ bool has_pair_x() const { return lane_.id / 16 == lane_.id % 4 / 2; }
   /// Where a lane finds its column of X, if pairs of lanes have sums apart, or zeros: 16 bytes further, in banks that X does not use then.
   __device__ __forceinline__ std::uint32_t pair_x(int offset) const {
-    const int row = lane_.id / 4 % 4;
-    return has_pair_x() ? static_cast<std::uint32_t>(x_at_ + (row < p_.m ? row : p_.m - 1) * x_pitch_ + offset) : zeros() + 16;
+    return has_pair_x() ? row_of_x(lane_.id / 4 % 4, offset) : zeros() + 16;
+  }
+  /// Rows that X does not have are the last one's copy: their products are nobody's.
+  __device__ __forceinline__ std::uint32_t row_of_x(int row, int offset) const {
+    return static_cast<std::uint32_t>(x_at_ + (row < p_.m ? row : p_.m - 1) * x_pitch_ + offset);
   }
 
   /// @param stage  of the block
@@ -298,10 +211,8 @@ class FewBlock : FewPart<kNvfp4> {
     const int g = lane_.id / 4;
     const int t = lane_.id % 4;
     const std::uint32_t codes = slot_offset(slot) + code_offset(lane_.id, 0);
-    // Rows that X does not have are some row's copy: their products are nobody's.
-    const int x_row = g < p_.m ? g : p_.m - 1;
     const int column = stage * (2 * sm80::kGemmStage) + 16 * t;
-    const std::uint32_t columns = kParts == 2 ? pair_x(column) : static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + column);
+    const std::uint32_t columns = kParts == 2 ? pair_x(column) : row_of_x(g, column);
     const std::uint32_t x_step = kParts == 2 && !has_pair_x() ? 0 : 64;
     std::uint32_t scale[2 * kRowTiles][2];  // of rows g + 8 o: E8M0 as they are, E4M3 as f16 of chunks 0 2 and 1 3
     const int shift = 8 * misalignment(first_row_ + row_group_ * kFewWarpRows + g);  // of its rows 8, 16, ... further too
@@ -335,10 +246,10 @@ class FewBlock : FewPart<kNvfp4> {
   __device__ __forceinline__ static void multiply_tile(std::uint32_t low, std::uint32_t high, const std::uint32_t (&low_scale)[2],
                                                        const std::uint32_t (&high_scale)[2], int chunk,
                                                        const std::uint32_t (&x)[4], float (&sums)[4]) {
-    std::uint32_t pair[2][4];
-    sm80::e2m1_to_f16(low, pair[0]);
-    sm80::e2m1_to_f16(high, pair[1]);
     if constexpr (kNvfp4 && kParts == 1) {
+      std::uint32_t pair[2][4];
+      sm80::e2m1_to_f16(low, pair[0]);
+      sm80::e2m1_to_f16(high, pair[1]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const std::uint32_t both = (i < 4 ? low_scale : high_scale)[chunk % 2];
@@ -347,7 +258,7 @@ class FewBlock : FewPart<kNvfp4> {
       multiply_decoded(pair, x, sums);
     } else {
       float part[4] = {};
-      multiply_decoded(pair, x, part);
+      multiply_words(low, high, x, part);
       const float factor[2] = {factor_of(low_scale, chunk), factor_of(high_scale, chunk)};
 #pragma unroll
       for (int v = 0; v < 4; ++v) sums[v] = fmaf(factor[v / 2], part[v], sums[v]);
@@ -381,7 +292,7 @@ class FewBlock : FewPart<kNvfp4> {
     }
   }
 
- /// A row's scales of a stage, as a lane uses them: its eight codes of each of the four chunks have one scale.
+  /// A row's scales of a stage, as a lane uses them: its eight codes of each of the four chunks have one scale.
   /// @param shift  bits, 8 * misalignment of the row
   __device__ __forceinline__ void load_scales(std::uint32_t at, int shift, int t, std::uint32_t (&out)[2]) const {
     std::uint32_t words[2];
@@ -489,7 +400,6 @@ class FewBlock : FewPart<kNvfp4> {
     return sum;
   }
 
-  int x_pitch_, x_at_;
   std::uint32_t full_;  // the warp's barriers: a stage of its ring has come
   float sums_[kRowTiles][4];
 };
