@@ -85,10 +85,11 @@ build() {
     targets=("$TEST" fp4pa_test_hip_gemm fp4pa_tool)
   else
     engine=(-DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH")
-    targets=("$TEST" fp4pa_test_gpu_direct fp4pa_test_gpu_no_code fp4pa_test_gpu_formats fp4pa_test_sm120 fp4pa_tool fp4pa)
+    targets=("$TEST" fp4pa_test_gpu_direct fp4pa_test_gpu_no_code fp4pa_test_gpu_formats fp4pa_test_sm120 fp4pa_tool fp4pa
+             example_generate_on_cuda_cpp)
   fi
   if ! cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release "${engine[@]}" -DFP4PA_TESTS=OFF \
-       -DFP4PA_TOOL=ON -DFP4PA_EXAMPLES=OFF -DFP4PA_BENCHMARKS=OFF \
+       -DFP4PA_TOOL=ON -DFP4PA_EXAMPLES=ON -DFP4PA_BENCHMARKS=OFF \
        -DCMAKE_PROJECT_fp4pa_INCLUDE="$PWD/perf/gpu_check.cmake" "${deps[@]}" >"$OUT/configure.log" 2>&1 ||
      ! ninja -C "$BUILD" -j "$JOBS" "${targets[@]}" >"$OUT/build.log" 2>&1; then
     tail -40 "$OUT/configure.log" "$OUT/build.log" 2>/dev/null
@@ -161,6 +162,7 @@ tests() {
     run_tests formats 200 fp4pa_test_gpu_formats
     run_tests direct 200 fp4pa_test_gpu_direct
     run_tests no_code 60 fp4pa_test_gpu_no_code
+    run_tests example 60 example_generate_on_cuda_cpp
     run_tests sm120 "${SM120_SECONDS:-200}" fp4pa_test_sm120
   fi
 }
