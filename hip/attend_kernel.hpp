@@ -28,7 +28,7 @@ using WaveExec = gfx950::WaveExec;
 template <int index>
 using Shim = gfx950::Shim<kInstances[index], WaveExec>;
 #elif defined(__gfx942__)
-constexpr bool has_kernel(const SimtConfig& c) { return !is_native(c); }
+constexpr bool has_kernel(const SimtConfig& c) { return !needs_gfx950(c); }
 using WaveExec = gfx942::WaveExec;
 template <int index>
 using Shim = gfx942::Shim<kInstances[index], WaveExec>;

@@ -60,8 +60,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
-  const bool native = device.architecture == kGfx950 && config.matrix_path != MatrixPath::kDecode;
-  const int instance = select_fitting(config, native, device.shared_bytes);
+  const int instance = select_fitting(config, device.architecture == kGfx950, device.shared_bytes);
   if (config.matrix_path == MatrixPath::kNative && (instance < 0 || !is_native(kInstances[instance]))) {
     return refuse_native(config, name_of_architecture(device.architecture));
   }

@@ -1,7 +1,8 @@
 // The attention kernels of the HIP build, in one list: what is compiled, and which of them serves a configuration.
 //
 // As cuda/instances.hpp. An instance with tiles of 128 keys is native (docs/gfx950.md): its keys enter the matrix core as they
-// lie in the cache, and it exists on gfx950 alone. The others decode to 16 bits and are the same on both chips.
+// lie in the cache, and it exists on gfx950 alone. The others decode to 16 bits; those that need more LDS than gfx942 has are
+// gfx950's alone too, and the rest is the same on both chips.
 //
 // Plain C++: the tests run the same list on the host.
 #pragma once
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "backends/gfx942/scale_form.hpp"
 #include "core/simt/shared_layout.hpp"
 #include "fp4pa/attention.hpp"
 
@@ -20,6 +22,19 @@ using core::WarpsDivide;
 
 inline constexpr int kNativeTileKeys = 128;
 [[nodiscard]] constexpr bool is_native(const SimtConfig& c) { return c.tile_keys == kNativeTileKeys; }
+
+/// Query rows of a tile that an instance's rows of 16 (the atoms' queries) make.
+inline constexpr int kAtomQueries = 16;
+[[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, kAtomQueries); }
+
+/// Of gfx950 alone: native ones, and those that with all their waves take more LDS than gfx942 has.
+[[nodiscard]] constexpr bool needs_gfx950(const SimtConfig& c) {
+  constexpr int kGfx942SharedBytes = 64 << 10;
+  if (is_native(c)) return true;
+  if (!c.exact_head_dim) return false;  // these do with as many waves as there is room for
+  const int tile_bytes = core::tile_layout<gfx942::HalfScales>(c.k[0], c.v[0], c.head_dim, c.tile_keys).bytes;
+  return core::shared_layout(c, kAtomQueries, c.head_dim, c.warps, c.stages[0] * tile_bytes).bytes > kGfx942SharedBytes;
+}
 
 namespace instance {
 
@@ -53,9 +68,11 @@ constexpr SimtConfig any(int waves, int stages = 2) {
 
 }  // namespace instance
 
-/// Native instances come first: where a call leaves the path open they are chosen, and the rest is gfx942's list. MXFP8 with 256
-/// dims has one that serves decode too: two tiles of 128 keys take 132 KiB of LDS, which leaves waves none of their own, and no
-/// query of three terms any room.
+/// Native instances come first: where a call leaves the path open they are chosen. Then come the others of gfx950 alone, and the rest
+/// is gfx942's list. A wave's 64 lanes find where the rows of 64 keys lie in the time of 32.
+///
+/// MXFP8 with 256 dims has a native one that serves decode too: two tiles of 128 keys take 132 KiB of LDS, which leaves waves none of
+/// their own, and no query of three terms any room.
 ///
 /// The last stands in for all others in 64 KiB of LDS: one wave with one tile, which it waits for. Two tiles of 32 keys in 16 bits
 /// with more than 128 dims leave no room for the query. It is chosen where nothing else fits (select_fitting).
@@ -77,8 +94,11 @@ inline constexpr SimtConfig kInstances[] = {
     instance::native(KvKind::kMxfp8, KvKind::kMxfp8, 64, 4),
     instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 64),
     instance::native_prefill(KvKind::kMxfp8, KvKind::kMxfp8, 256, 2, 2),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 4, 64, 2),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 256, 4, 32, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 4, 32, 2),
     instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 4, 32, 2),
+    instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 64, 4, 64, 2),
     instance::decode(KvKind::kMxfp4, KvKind::kMxfp4Tokens, 128, 4, 32, 2),
     instance::decode(KvKind::kFp8, KvKind::kFp8, 128, 2, 32, 2),
     instance::decode(KvKind::kBf16, KvKind::kBf16, 128, 2, 32, 1),
@@ -88,16 +108,18 @@ inline constexpr SimtConfig kInstances[] = {
     instance::any(1, 1),
 };
 inline constexpr int kNumInstances = static_cast<int>(std::size(kInstances));
-/// The first that is not native, all others following it: gfx942's list.
-inline constexpr int kFirstDecoding = [] {
+/// The first that both chips have, all others following it: gfx942's list.
+inline constexpr int kFirstShared = [] {
   int i = 0;
-  while (is_native(kInstances[i])) ++i;
+  while (needs_gfx950(kInstances[i])) ++i;
   return i;
 }();
-
-/// Query rows of a tile that an instance's rows of 16 (the atoms' queries) make.
-inline constexpr int kAtomQueries = 16;
-[[nodiscard]] constexpr int rows_of(const SimtConfig& c) { return core::tile_rows(c, kAtomQueries); }
+static_assert([] {
+  for (int i = kFirstShared; i < kNumInstances; ++i) {
+    if (needs_gfx950(kInstances[i])) return false;
+  }
+  return true;
+}());
 
 [[nodiscard]] inline KvKind kind_of(const KvTensorDesc& tensor) {
   return core::kv_kind(tensor.format, core::token_group_shift(tensor.format, tensor.scale_axis) != 0);
@@ -125,12 +147,13 @@ inline constexpr int kAtomQueries = 16;
 }
 
 /// The instance for a configuration: of the first that serve it and have its formats, the one whose tiles its rows fill best.
-/// @param native  whether native instances may be chosen
-[[nodiscard]] inline int select_instance(const AttentionConfig& c, bool native) {
+/// @param gfx950  whether those that only gfx950 has may be chosen
+[[nodiscard]] inline int select_instance(const AttentionConfig& c, bool gfx950) {
   const std::int64_t rows = std::int64_t{c.max_q_len} * (c.num_q_heads / c.cache.num_kv_heads);
   int best = -1;
   for (int i = 0; i < kNumInstances; ++i) {
-    if (!serves(kInstances[i], c) || (is_native(kInstances[i]) && !native)) continue;
+    if (!serves(kInstances[i], c) || (needs_gfx950(kInstances[i]) && !gfx950)) continue;
+    if (is_native(kInstances[i]) && c.matrix_path == MatrixPath::kDecode) continue;
     if (best < 0) {
       best = i;
       continue;
@@ -149,7 +172,7 @@ inline constexpr int kAtomQueries = 16;
 /// Bytes of a team's stages: what the segment that needs most needs.
 [[nodiscard]] inline int stage_bytes(const SimtConfig& i, const AttentionConfig& c) {
   const auto bytes = [&](const KvCacheDesc& tier, int stages) {
-    return stages * core::tile_layout(kind_of(tier.k), kind_of(tier.v), tier.head_dim, i.tile_keys).bytes;
+    return stages * core::tile_layout<gfx942::HalfScales>(kind_of(tier.k), kind_of(tier.v), tier.head_dim, i.tile_keys).bytes;
   };
   const int old_tier = bytes(c.cache, i.stages[0]);
   const int recent = c.two_tier ? bytes(c.recent, i.stages[1]) : 0;
@@ -188,10 +211,11 @@ struct Launch {
 }
 
 /// The instance for a configuration on a device: the best one, or where a block of it needs more shared memory than there is, the
-/// best that decodes (native ones have large tiles), and then the last of the list. Where none fits it is the one that needs least.
-[[nodiscard]] inline int select_fitting(const AttentionConfig& c, bool native, int shared_bytes) {
+/// best of those that both chips have (gfx950's own have large tiles), and then the last of the list. Where none fits it is the one
+/// that needs least.
+[[nodiscard]] inline int select_fitting(const AttentionConfig& c, bool gfx950, int shared_bytes) {
   int chosen = -1;
-  for (const int i : {select_instance(c, native), select_instance(c, false), kNumInstances - 1}) {
+  for (const int i : {select_instance(c, gfx950), select_instance(c, false), kNumInstances - 1}) {
     if (i < 0 || !serves(kInstances[i], c)) continue;
     chosen = i;
     if (launch_of(kInstances[i], c, shared_bytes).layout.bytes <= shared_bytes) break;

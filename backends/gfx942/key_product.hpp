@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "backends/gfx942/convert.hpp"
+#include "backends/gfx942/scale_form.hpp"
 #include "backends/gfx942/staging.hpp"
 #include "core/atom/element.hpp"
 #include "core/simt/query.hpp"
@@ -51,18 +52,36 @@ struct KeyProduct {
   template <KvKind kKind, class Stream, class Scores>
   FP4PA_FN static void multiply(E& exec, const Stream& stream, std::uint32_t query, const auto& registers, int terms,
                                 Scores& scores) {
+    PerLane<Own> own;
+    exec.each_lane([&](Lane same) {
+      const Lane lane = lane_anew(exec, same);
+      own[lane].codes = byte_offset(Shim::kWide, 0, Shim::token_of_slot(lane.id % 16), stream.layout().k_chunks,
+                                    kLaneBytes<kKind> * (lane.id / 16));
+      own[lane].scale_bytes = lane.id < 32 ? 0x01000100u : 0x03020302u;
+    });
     FP4PA_UNROLL
     for (int tile = 0; tile < kConfig.tile_keys / 16; ++tile) {
-      multiply_keys<kKind>(exec, stream, tile, query, registers, terms, scores);
+      multiply_keys<kKind>(exec, stream, tile, own, query, registers, terms, scores);
     }
   }
 
  private:
   template <KvKind kKind>
-  static constexpr int kScaleWords = core::round_up_to(core::key_scale_bytes(kKind, kConfig.head_dim), 4) / 4;
+  static constexpr int kScaleWords = kStagedScaleWords<kKind, kConfig.head_dim>;
   /// Keys whose scales a lane needs: its own row of A, or its four rows of C.
   template <KvKind kKind>
   static constexpr int kScaleKeys = kScaleWords<kKind> == 0 ? 0 : kKind == KvKind::kNvfp4 ? 1 : 4;
+  /// Bytes of a lane's eight dims of a block.
+  template <KvKind kKind>
+  static constexpr int kLaneBytes = 16 / core::per_halfword(kKind);
+
+  /// What a lane reads, of any key of its own and any block, but for what is the same in all lanes.
+  struct Own {
+    std::uint32_t codes;        // where the first block of its first key begins, from the tile's codes
+    std::uint32_t scale_bytes;  // NVFP4: of a block's two scales that of its half, twice, for permute_bytes
+  };
+  static_assert(rows_of_key_tiles_agree(Shim::kWide, kConfig.tile_keys));
+
   template <KvKind kKind>
   struct Scales {
     std::uint32_t word[kScaleKeys<kKind> > 0 ? kScaleKeys<kKind> : 1][kScaleWords<kKind> > 0 ? kScaleWords<kKind> : 1];
@@ -70,8 +89,8 @@ struct KeyProduct {
 
   /// 16 keys against all queries.
   template <KvKind kKind, class Stream, class Scores>
-  FP4PA_FN static void multiply_keys(E& exec, const Stream& stream, int tile, std::uint32_t query, const auto& registers,
-                                     int terms, Scores& scores) {
+  FP4PA_FN static void multiply_keys(E& exec, const Stream& stream, int tile, const PerLane<Own>& own, std::uint32_t query,
+                                     const auto& registers, int terms, Scores& scores) {
     using Element = std::conditional_t<kKind == KvKind::kBf16, core::BF16, core::F16>;
     const core::TileLayout layout = stream.layout();
 
@@ -81,11 +100,7 @@ struct KeyProduct {
       for (int i = 0; i < kScaleKeys<kKind>; ++i) {
         const int slot = 16 * tile + (kScaleKeys<kKind> == 1 ? lane.id % 16 : lane.id / 16 * 4 + i);
         const std::uint32_t at = stream.tile_offset() + layout.k_scales + Shim::token_of_slot(slot) * layout.k_scale_pitch;
-        FP4PA_UNROLL
-        for (int w = 0; w < kScaleWords<kKind>; ++w) {
-          const bool there = kConfig.exact_head_dim || 4 * w < layout.k_scale_pitch;
-          scales[lane].word[i][w] = there ? exec.template load_shared<std::uint32_t>(lane, at + 4 * w) : 0;
-        }
+        load_scales<kConfig.exact_head_dim>(exec, lane, at, layout.k_scale_pitch, scales[lane].word[i]);
       }
       FP4PA_UNROLL
       for (int i = 0; i < kRowTiles * 4; ++i) scores[lane][tile][i / 4][i % 4] = 0.0f;
@@ -95,15 +110,11 @@ struct KeyProduct {
     for (int block = 0; block < kBlocks; ++block) {
       if (!kConfig.exact_head_dim && block * core::kDimBlock >= stream.head_dim()) break;
       PerLane<std::uint32_t[4]> keys;
-      exec.each_lane([&](Lane same) {
-        const Lane lane = lane_anew(exec, same);
-        const int token = Shim::token_of_slot(16 * tile + lane.id % 16);
-        load_dims<kKind>(exec, lane, stream, token, block, keys[lane]);
+      exec.each_lane([&](Lane lane) {
+        load_dims<kKind>(exec, lane, stream, own[lane].codes, tile, block, keys[lane]);
         if constexpr (kKind == KvKind::kNvfp4) {
           // A lane's eight dims are half of a group of 16.
-          const std::uint32_t two = scales[lane].word[0][block / 2] >> (16 * (block % 2));
-          const std::uint32_t sf = (lane.id < 32 ? two : two >> 8) & 0x7fu;
-          const std::uint32_t factor = e4m3_to_f16<0>(sf | sf << 8);
+          const std::uint32_t factor = permute_bytes(0, scales[lane].word[0][block], own[lane].scale_bytes);
           FP4PA_UNROLL
           for (int p = 0; p < 4; ++p) keys[lane][p] = multiply_f16(keys[lane][p], factor);
         }
@@ -143,16 +154,16 @@ struct KeyProduct {
   }
 
   /// A lane's eight dims of a block, decoded but for their scales.
+  /// @param own  Own::codes: rows that tiles of keys have in the same place are permuted alike, and a block is bits of its own
   template <KvKind kKind, class Stream>
-  FP4PA_FN static void load_dims(E& exec, Lane lane, const Stream& stream, int token, int block, std::uint32_t (&pairs)[4]) {
-    constexpr int kBytes = 16 / core::per_halfword(kKind);
-    const std::uint32_t at = byte_offset(Shim::kWide, stream.tile_offset(), token, stream.layout().k_chunks,
-                                         4 * kBytes * block + kBytes * (lane.id / 16));
+  FP4PA_FN static void load_dims(E& exec, Lane lane, const Stream& stream, std::uint32_t own, int tile, int block,
+                                 std::uint32_t (&pairs)[4]) {
+    const std::uint32_t at = (own ^ static_cast<std::uint32_t>(4 * kLaneBytes<kKind> * block)) + stream.tile_offset() +
+                             static_cast<std::uint32_t>(Shim::token_of_slot(16 * tile) * stream.layout().k_chunks * core::kChunkBytes);
     if constexpr (core::is_fp4(kKind)) {
       const auto codes = exec.template load_shared<std::uint32_t>(lane, at);
       if constexpr (Shim::kConvertsBytes) {
-        FP4PA_UNROLL
-        for (int p = 0; p < 4; ++p) pairs[p] = Shim::template convert_byte<core::F16>(codes >> (8 * p));
+        Shim::convert_word(codes, pairs);
       } else {
         e2m1_to_f16(codes, pairs);
       }

@@ -13,7 +13,7 @@
 namespace fp4pa::gfx942 {
 
 /// Everything but the instruction, the atoms, and the orders of tokens and dims.
-/// @tparam Derived  the shim: kWide, token_of_slot, kDimsPerLane, multiply_16, kConvertsBytes and with it convert_byte
+/// @tparam Derived  the shim: kWide, token_of_slot, kDimsPerLane, multiply_16, kConvertsBytes and with it convert_byte and convert_word
 template <class Derived, core::SimtConfig kShape, class Executor>
 struct DecodeShim {
   static constexpr core::SimtConfig kConfig = kShape;
@@ -21,6 +21,8 @@ struct DecodeShim {
   using Lane = typename Exec::Lane;
   template <class T>
   using PerLane = typename Exec::template PerLane<T>;
+
+  using ScaleForm = HalfScales;
 
   static constexpr int kBlocks = kConfig.head_dim / core::kDimBlock;
   static constexpr int kQueryWords = kBlocks * kConfig.row_tiles * 4;

@@ -51,6 +51,18 @@ using core::KvKind;
   return true;
 }
 
+/// Whether the rows of a lane's keys, one in every 16 slots, are all permuted alike, and lie as far apart in every lane.
+[[nodiscard]] consteval bool rows_of_key_tiles_agree(bool wide, int tile_keys) {
+  for (int slot = 0; slot < tile_keys; ++slot) {
+    const int first = token_of_slot(wide, slot % 16), row = token_of_slot(wide, slot);
+    if (row - first != token_of_slot(wide, slot / 16 * 16)) return false;
+    for (int chunks = 1; chunks <= 32; chunks *= 2) {
+      if (swizzle_bits(wide, row, chunks) != swizzle_bits(wide, first, chunks)) return false;
+    }
+  }
+  return true;
+}
+
 /// The lane, so that what is computed from it is computed anew, where the Exec can do that (wave.hpp).
 template <class E>
 [[nodiscard]] FP4PA_FN typename E::Lane lane_anew(const E& exec, typename E::Lane lane) {

@@ -64,8 +64,15 @@ struct ValueProduct {
     PerLane<Rows> rows;
     exec.each_lane([&](Lane same) {
       const Lane lane = lane_anew(exec, same);
+      const core::TileLayout layout = stream.layout();
+      constexpr int kBytes = kBits<kKind> / 8;
+      const std::uint32_t first = byte_offset(Shim::kWide, 0, first_token(Shim::kWide, 0, lane.id / 16), layout.v_chunks,
+                                              lane.id % 16 * kBytes);
+      // A block is bits of its own in a row's chunks.
       FP4PA_UNROLL
-      for (int block = 0; block < kBlocks; ++block) rows[lane].at[block] = row_of_lane<kKind>(lane, stream, block);
+      for (int block = 0; block < kBlocks; ++block) {
+        rows[lane].at[block] = (first ^ static_cast<std::uint32_t>(16 * kBytes * block)) + (stream.tile_offset() + layout.v_codes);
+      }
     });
     FP4PA_UNROLL
     for (int step = 0; step < kSteps; ++step) multiply_step<kKind>(exec, stream, step, rows, p, raise, output.value);
@@ -76,7 +83,7 @@ struct ValueProduct {
 
  private:
   template <KvKind kKind>
-  static constexpr int kScaleWords = core::round_up_to(core::key_scale_bytes(kKind, kConfig.head_dim), 4) / 4;
+  static constexpr int kScaleWords = kStagedScaleWords<kKind, kConfig.head_dim>;
 
   template <KvKind kKind>
   static constexpr int kWordRoom = kScaleWords<kKind> > 0 ? kScaleWords<kKind> : 1;
@@ -89,12 +96,6 @@ struct ValueProduct {
   struct Rows {
     std::uint32_t at[kBlocks];
   };
-  template <KvKind kKind, class Stream>
-  FP4PA_FN static std::uint32_t row_of_lane(Lane lane, const Stream& stream, int block) {
-    const core::TileLayout layout = stream.layout();
-    return byte_offset(Shim::kWide, stream.tile_offset() + layout.v_codes, first_token(Shim::kWide, 0, lane.id / 16),
-                       layout.v_chunks, (16 * block + lane.id % 16) * (kBits<kKind> / 8));
-  }
   /// From there to the row of token `t` of a step: rows of a lane's tokens are swizzled alike.
   [[nodiscard]] FP4PA_FN static std::uint32_t row_distance(int step, int t, int chunks) {
     return static_cast<std::uint32_t>((first_token(Shim::kWide, step, 0) + t) * chunks * core::kChunkBytes);
@@ -210,11 +211,9 @@ struct ValueProduct {
       const int first = first_token(Shim::kWide, step, lane.id / 16);
       if constexpr (scales_probability(kKind) || kKind == KvKind::kNvfp4) {
         FP4PA_UNROLL
-        for (int i = 0; i < 8 * kScaleWords<kKind>; ++i) {
-          const int w = i % kScaleWords<kKind>;
-          const bool there = kConfig.exact_head_dim || 4 * w < layout.v_scale_pitch;
-          scales[lane][i / kScaleWords<kKind>][w] =
-              there ? scale_word(exec, lane, stream, layout, first + i / kScaleWords<kKind>, w) : 0;
+        for (int t = 0; t < 8; ++t) {
+          const std::uint32_t at = stream.tile_offset() + layout.v_scales + (first + t) * layout.v_scale_pitch;
+          load_scales<kConfig.exact_head_dim>(exec, lane, at, layout.v_scale_pitch, scales[lane][t]);
         }
       }
       FP4PA_UNROLL
@@ -330,18 +329,15 @@ struct ValueProduct {
     }
   }
 
-  /// NVFP4 along head_dim: each token's E4M3 scale of the 16 dims that a lane's lie in.
+  /// NVFP4 along head_dim: each token's scale of the 16 dims that a lane's lie in, of a block's two.
   template <int kWords>
   FP4PA_FN static void scale_by_group(Lane lane, const std::uint32_t (&scales)[8][kWords], int block,
                                       std::uint32_t (&pairs)[kDims][4]) {
     static_assert(kBlockDims == 32);
-    const std::uint32_t byte = static_cast<std::uint32_t>(2 * (block % 2) + lane.id % 16 / 8);
+    const std::uint32_t bytes = lane.id % 16 < 8 ? 0x05040100u : 0x07060302u;
     FP4PA_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const auto& even = scales[2 * j];
-      const auto& odd = scales[2 * j + 1];
-      const std::uint32_t of_both = permute_bytes(odd[block / 2], even[block / 2], 0x0c0c0400u + 0x0101u * byte);
-      const std::uint32_t factor = e4m3_to_f16<0>(of_both & 0x7f7fu);
+      const std::uint32_t factor = permute_bytes(scales[2 * j + 1][block], scales[2 * j][block], bytes);
       FP4PA_UNROLL
       for (int m = 0; m < kDims; ++m) pairs[m][j] = multiply_f16(pairs[m][j], factor);
     }

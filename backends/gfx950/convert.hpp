@@ -11,22 +11,46 @@
 
 namespace fp4pa::gfx950 {
 
-/// The two codes of a word's lowest byte to f16 or bf16, the lower nibble in the lower half: v_cvt_scalef32_pk_*_fp4 with a scale of 1.
-/// It could read any byte, but of which bits choose it compilers had two opinions (docs/gfx950.md).
-template <class Element>
+/// The two codes of a word's lowest or highest byte to f16 or bf16, the lower nibble in the lower half: v_cvt_scalef32_pk_*_fp4 with a
+/// scale of 1. It could read any byte, but which of two bits is which, where one alone is set, compilers had two opinions of
+/// (docs/gfx950.md).
+template <class Element, bool kHighest = false>
 FP4PA_FN std::uint32_t e2m1_byte_to(std::uint32_t word) {
 #if defined(__AMDGCN__) && defined(__gfx950__)
+  constexpr int kByte = kHighest ? 3 : 0;
   if constexpr (std::is_same_v<Element, core::BF16>) {
-    return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_bf16_fp4(word, 1.0f, 0));
+    return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_bf16_fp4(word, 1.0f, kByte));
   } else {
-    return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_fp4(word, 1.0f, 0));
+    return __builtin_bit_cast(std::uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_fp4(word, 1.0f, kByte));
   }
 #else
+  if constexpr (kHighest) word >>= 24;
   const float low = core::E2M1::decode(static_cast<std::uint8_t>(word & 15u));
   const float high = core::E2M1::decode(static_cast<std::uint8_t>(word >> 4 & 15u));
   return std::is_same_v<Element, core::BF16> ? gfx942::pack_bf16(low, high) : gfx942::pack_f16(low, high);
 #endif
 }
+
+/// The eight codes of a word to f16, in their order.
+FP4PA_FN void e2m1_word_to_f16(std::uint32_t codes, std::uint32_t (&pairs)[4]) {
+  const std::uint32_t turned = codes << 16 | codes >> 16;
+  pairs[0] = e2m1_byte_to<core::F16>(codes);
+  pairs[1] = e2m1_byte_to<core::F16, true>(turned);
+  pairs[2] = e2m1_byte_to<core::F16>(turned);
+  pairs[3] = e2m1_byte_to<core::F16, true>(codes);
+}
+
+/// How a product decodes W (gfx942::TableCodes).
+struct ConvertedCodes {
+  static constexpr bool kPaired = FP4PA_GFX950_SCALED_CONVERSIONS == 0;
+  FP4PA_FN static void to_f16(std::uint32_t codes, std::uint32_t (&pairs)[4]) {
+    if constexpr (kPaired) {
+      gfx942::e2m1_to_f16(codes, pairs);
+    } else {
+      e2m1_word_to_f16(codes, pairs);
+    }
+  }
+};
 
 /// Four values of magnitude up to 448 to E4M3, the first in the lowest byte; to nearest even, NaN to NaN.
 FP4PA_FN std::uint32_t pack_e4m3(float a, float b, float c, float d) {

@@ -32,23 +32,31 @@ class WaveExec : public gfx942::Wave {
  public:
   using Wave::Wave;
 
-  FP4PA_WAVE_FN void copy_async_16(Lane, std::uint32_t to, const void* from, bool valid) {
+  FP4PA_WAVE_FN void copy_async_16([[maybe_unused]] Lane lane, std::uint32_t to, const void* from, bool valid) {
 #if FP4PA_GFX950_DIRECT_LOADS
     // Which lanes are here is a matter of the loop around; the target of lane 0 is the same whichever is asked.
-    const auto base = static_cast<std::uint32_t>(
-        __builtin_amdgcn_readfirstlane(static_cast<int>(base_ + to - 16u * static_cast<std::uint32_t>(lane_.id))));
-    if (valid) {
-      load_direct(base, reinterpret_cast<std::uintptr_t>(from));
-    } else {
-      *at<gfx942::Words4>(to) = gfx942::Words4(0);
-    }
-    open_ += __builtin_amdgcn_ballot_w64(valid) != 0 ? 1 : 0;
+    const std::uint32_t base = to - 16u * static_cast<std::uint32_t>(lane.id);
+    copy_lanes_16(lane, static_cast<std::uint32_t>(__builtin_amdgcn_readfirstlane(static_cast<int>(base))), from, valid);
 #else
     gfx942::Words4 x = 0;
     if (valid) x = *(gfx942::GlobalPointer<gfx942::Words4>)(reinterpret_cast<std::uintptr_t>(from));
     *at<gfx942::Words4>(to) = x;
 #endif
   }
+#if FP4PA_GFX950_DIRECT_LOADS
+  /// The same for lanes whose targets are base + 16 lane, with a base that the compiler sees to be the wave's.
+  FP4PA_WAVE_FN void copy_lanes_16(Lane lane, std::uint32_t base, const void* from, bool valid) {
+    const std::uint64_t with_source = __builtin_amdgcn_ballot_w64(valid);
+    open_ += with_source != 0 ? 1 : 0;
+    if (with_source == __builtin_amdgcn_ballot_w64(true)) {  // mostly; and a branch of the wave
+      load_direct(base_ + base, reinterpret_cast<std::uintptr_t>(from));
+    } else if (valid) {
+      load_direct(base_ + base, reinterpret_cast<std::uintptr_t>(from));
+    } else {
+      *at<gfx942::Words4>(base + 16u * static_cast<std::uint32_t>(lane.id)) = gfx942::Words4(0);
+    }
+  }
+#endif
   FP4PA_WAVE_FN void copy_commit() {
     older_ = newest_;
     newest_ = __builtin_amdgcn_readfirstlane(open_);  // lane 0 has not taken part in more loads than there were

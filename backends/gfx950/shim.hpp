@@ -54,6 +54,7 @@ struct Shim : gfx942::DecodeShim<Shim<kShape, Executor, kReads>, kShape, Executo
   FP4PA_FN static std::uint32_t convert_byte(std::uint32_t word) {
     return e2m1_byte_to<Element>(word);
   }
+  FP4PA_FN static void convert_word(std::uint32_t codes, std::uint32_t (&pairs)[4]) { e2m1_word_to_f16(codes, pairs); }
 
   static constexpr int kDimsPerLane = kNativeValues ? 4 : 2;
   static constexpr int kOutputBlock = 16 * kDimsPerLane;

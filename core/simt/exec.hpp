@@ -64,8 +64,9 @@ concept Exec = requires(E& e, const E& ce, typename E::template PerLane<float>& 
   e.template copy_wait<0>();
 };
 
-// What an Exec may have beside the concept: kLeastWarps, where a launch chooses how many warps work on an item; and for compilers that
-// know better than their registers allow, opaque() and anew().
+// What an Exec may have beside the concept: kLeastWarps, where a launch chooses how many warps work on an item; copy_lanes_16, which is
+// copy_async_16 for lanes whose targets are 16 bytes apart and takes the first lane's; and for compilers that know better than their
+// registers allow, opaque() and anew().
 
 /// Warps that work on an item at least.
 /// @param warps  that an instance is made for
@@ -94,6 +95,16 @@ template <class E>
     return E::anew(x);
   } else {
     return x;
+  }
+}
+/// The same of a lane.
+template <class E>
+[[nodiscard]] FP4PA_FN typename E::Lane lane_anew(typename E::Lane lane) {
+  if constexpr (requires { E::anew(lane); }) {
+    return E::anew(lane);
+  } else {
+    lane.id = anew<E>(lane.id);
+    return lane;
   }
 }
 

@@ -15,7 +15,8 @@ FP4PA_FN void KeyStreamOf<Shim, S>::look_up_rows(std::int32_t index, PerLane<Pag
     FP4PA_UNROLL
     for (int i = 0; i < kOwned; ++i) {
       const std::int32_t key = keys.begin + i * kThreads + thread(lane);
-      pages[lane].of_key[i] = key < keys.end ? segment_.table.page(item_.seq, key / segment_.page_size) : 0;
+      const auto page = static_cast<std::uint32_t>(key) / static_cast<std::uint32_t>(segment_.page_size);
+      pages[lane].of_key[i] = key < keys.end ? segment_.table.page(item_.seq, static_cast<std::int32_t>(page)) : 0;
     }
   });
 }
@@ -46,7 +47,8 @@ FP4PA_FN void KeyStreamOf<Shim, S>::locate(Lane lane, KeyRange keys, int row, in
   const std::int32_t key = keys.begin + row;
   const bool exists = key < keys.end;
   const std::int64_t page = by_runs_ ? page_of_row(pages_[lane], row, i) : pages_[lane].of_key[i];
-  const std::int32_t token = exists ? key % segment_.page_size : 0;
+  const auto row_in_page = static_cast<std::uint32_t>(key) % static_cast<std::uint32_t>(segment_.page_size);
+  const std::int32_t token = exists ? static_cast<std::int32_t>(row_in_page) : 0;
   const auto address = [&](const std::uint8_t* p) {
     return exists ? static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(p)) : 0;
   };
@@ -81,17 +83,26 @@ FP4PA_FN void KeyStreamOf<Shim, S>::locate(Lane lane, KeyRange keys, int row, in
 /// @param which  0 for K's addresses, 8 for V's
 template <class Shim, std::int32_t S>
 FP4PA_FN void KeyStreamOf<Shim, S>::copy_codes(Lane lane, std::uint32_t to, int pitch_chunks, int chunks, int which) {
+  static_assert(kThreads % 32 == 0);  // the longest row has 32 chunks, all of them a power of two
+  constexpr bool kKnown = kConfig.exact_head_dim;
   const int total = kTileKeys * pitch_chunks;
-  const int own = anew<E>(thread(lane));  // else a dozen offsets are kept from tile to tile
+  const Lane own = lane_anew<E>(lane);  // else a dozen offsets are kept from tile to tile
+  const int column = thread(own) % pitch_chunks;
+  const std::uint32_t entry = addresses_ + thread(own) / pitch_chunks * 16 + which;
+  const std::uint32_t target = to + (thread(own) - own.id) * kChunkBytes;  // the first lane's
   FP4PA_UNROLL
   for (int at = 0; at < total; at += kThreads) {
-    const int i = at + own;
-    const int row = i / pitch_chunks;
-    const int chunk = Shim::swizzle(row, i % pitch_chunks, pitch_chunks);  // its own inverse
-    if (i >= total || chunk >= chunks) continue;
-    const auto from = exec_.template load_shared<std::uint64_t>(lane, addresses_ + row * 16 + which);
+    const int row = thread(own) / pitch_chunks + at / pitch_chunks;
+    const int chunk = Shim::swizzle(row, column, pitch_chunks);  // its own inverse
+    if (!(kKnown && total % kThreads == 0) && at + thread(own) >= total) continue;
+    if (chunk >= chunks) continue;
+    const auto from = exec_.template load_shared<std::uint64_t>(own, entry + at / pitch_chunks * 16);
     const auto* const data = reinterpret_cast<const std::uint8_t*>(static_cast<std::uintptr_t>(from));
-    exec_.copy_async_16(lane, to + i * kChunkBytes, data + chunk * kChunkBytes, from != 0);
+    if constexpr (requires { exec_.copy_lanes_16(own, target, data, true); }) {
+      exec_.copy_lanes_16(own, target + at * kChunkBytes, data + chunk * kChunkBytes, from != 0);
+    } else {
+      exec_.copy_async_16(own, target + (at + own.id) * kChunkBytes, data + chunk * kChunkBytes, from != 0);
+    }
   }
 }
 

@@ -32,7 +32,7 @@ struct Gfx942Instances : HipInstances {
   using Shim = gfx942::Shim<hip::kInstances[kIndex], Exec>;
   /// As a plan chooses in 64 KiB of LDS.
   static int select(const AttentionConfig& c) { return hip::select_fitting(c, false, 64 << 10); }
-  static bool serves(int i, const AttentionConfig& c) { return !hip::is_native(config(i)) && HipInstances::serves(i, c); }
+  static bool serves(int i, const AttentionConfig& c) { return !hip::needs_gfx950(config(i)) && HipInstances::serves(i, c); }
 };
 
 extern const Emulation kGfx950;

@@ -26,9 +26,8 @@ struct Bounds {
 /// The native instance that serves a configuration on the current device, or null.
 inline const core::SimtConfig* native_instance(const AttentionConfig& config) {
   hip::DeviceProperties device{};
-  const bool native = hip::current_device(&device) == Status::kOk && device.architecture == hip::kGfx950 &&
-                      config.matrix_path != MatrixPath::kDecode;
-  const int i = hip::select_fitting(config, native, device.shared_bytes);
+  const bool gfx950 = hip::current_device(&device) == Status::kOk && device.architecture == hip::kGfx950;
+  const int i = hip::select_fitting(config, gfx950, device.shared_bytes);
   return i >= 0 && hip::is_native(hip::kInstances[i]) ? &hip::kInstances[i] : nullptr;
 }
 

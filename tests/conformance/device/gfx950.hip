@@ -102,11 +102,14 @@ bool loads_directly_as_mapped(std::size_t apart = 0) {
   return true;
 }
 
-/// What a conversion makes of a byte in a word of others, and the two values that this has to be. E2M1: both codes of the lowest byte.
+/// What a conversion makes of a byte in a word of others, and the two values that this has to be. E2M1: the lower code of the lowest
+/// byte, and the higher of the highest.
 struct ConvertE2m1 {
   template <class Element>
   __attribute__((device)) static std::uint32_t of(std::uint32_t byte) {
-    return gfx950::e2m1_byte_to<Element>(byte | ~byte << 8);
+    const std::uint32_t word = byte | (byte ^ 0xaau) << 8 | (byte ^ 0x55u) << 16 | (byte ^ 0x0fu) << 24;
+    const std::uint32_t lowest = gfx950::e2m1_byte_to<Element>(word), highest = gfx950::e2m1_byte_to<Element, true>(word);
+    return (lowest & 0xffffu) | (highest & 0xffff0000u);
   }
   static float low(std::uint32_t byte) { return core::E2M1::decode(static_cast<std::uint8_t>(byte & 15u)); }
   static float high(std::uint32_t byte) { return core::E2M1::decode(static_cast<std::uint8_t>(byte >> 4)); }
