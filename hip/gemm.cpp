@@ -51,8 +51,9 @@ constexpr Sizes sizes_of(GemmPath path, int x_tiles) {
   return split_x(a, x, exec);
 }
 
-[[nodiscard]] Status prepare(const LinearArgs& a, const ExecDesc& exec, core::GemmParams* p) {
-  const api::PreparedX x = api::PreparedX::of(a);
+[[nodiscard]] Status prepare(const LinearArgs& a, unsigned architecture, const ExecDesc& exec, core::GemmParams* p) {
+  api::PreparedX x = api::PreparedX::of(a);
+  x.paired = takes_paired_x(architecture == kGfx950);
   x.put_into(a, p);
   return prepare_x(a, x, exec);
 }
@@ -76,7 +77,7 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   core::GemmParams p = api::gemm_params(a);
   const Status s = path == GemmPath::kNativeMxfp4  ? quantise(a, exec, &p)
                    : path == GemmPath::kTermsMxfp4 ? split(a, exec, &p)
-                                                   : prepare(a, exec, &p);
+                                                   : prepare(a, device.architecture, exec, &p);
   if (s != Status::kOk) return s;
 
   const int x_tiles = a.m <= 16 ? 1 : a.m <= 32 ? 2 : 4;

@@ -15,11 +15,11 @@ namespace {
 
 #if defined(__gfx950__)
 using WaveExec = gfx950::WaveExec;
-using F16Atom = gfx950::MfmaF32_16x16x32<core::F16>;
+using Decode = Gfx950Decode;
 constexpr bool has_kernel(GemmPath) { return true; }
 #elif defined(__gfx942__)
 using WaveExec = gfx942::WaveExec;
-using F16Atom = gfx942::MfmaF32_16x16x16_F16;
+using Decode = Gfx942Decode;
 constexpr bool has_kernel(GemmPath path) { return path == GemmPath::kDecodeMxfp4 || path == GemmPath::kDecodeNvfp4; }
 #endif
 
@@ -29,7 +29,7 @@ __attribute__((global, visibility("hidden"), amdgpu_waves_per_eu(2),
 gemm([[maybe_unused]] const core::GemmParams params) {
 #if defined(__HIP_DEVICE_COMPILE__)
   if constexpr (has_kernel(path)) {
-    using Shim = typename GemmShimOf<path, kXTiles, WaveExec, F16Atom>::Type;
+    using Shim = typename GemmShimOf<path, kXTiles, WaveExec, Decode>::Type;
     FP4PA_DYNAMIC_SHARED(std::uint8_t, shared);
     WaveExec exec(shared, Shim::kWarps);
     core::GemmBlock<Shim>(exec, params, block_id(), block_id_y()).run();
@@ -47,6 +47,8 @@ const void* function_for(int x_tiles) {
 }
 
 }  // namespace
+
+bool takes_paired_x(bool gfx950) noexcept { return gfx950 ? Gfx950Decode::Codes::kPaired : Gfx942Decode::Codes::kPaired; }
 
 const void* gemm_function(GemmPath path, int x_tiles) noexcept {
   switch (path) {

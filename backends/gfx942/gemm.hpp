@@ -1,7 +1,7 @@
 // The shim of a matrix product that decodes W to f16, for gfx942 and gfx950: X is f16, as prepared by kernels/gemm_quantize.hpp.
 //
 // A stage is 128 columns, four blocks of 32. Of a block lane (row % 16, g) holds columns 8g to 8g + 7, in the order that decoding
-// gives: column c beside c + 4. NVFP4's scales are multiplied into the decoded f16 (six bits, 2^-10 to 2688: nothing is lost);
+// gives: by table column c beside c + 4, by gfx950's conversions in their own. NVFP4's scales are multiplied into the decoded f16 (six bits, 2^-10 to 2688: nothing is lost);
 // MXFP4's multiply the f32 sums of their 32 columns, which holds for every scale.
 #pragma once
 
@@ -20,9 +20,15 @@ FP4PA_FN float e8m0_exact(std::uint32_t word, int index) {
   return __builtin_fmaf(scale, 0.0f, scale);
 }
 
+/// How a word of W's codes becomes f16.
+struct TableCodes {
+  static constexpr bool kPaired = true;  // column c beside c + 4, as X has to be
+  FP4PA_FN static void to_f16(std::uint32_t codes, std::uint32_t (&pairs)[4]) { e2m1_to_f16(codes, pairs); }
+};
+
 /// @tparam kTiles  of sixteen rows of X
 /// @tparam A       a product of f16, 16 x 16 x 16 or 16 x 16 x 32
-template <bool kNvfp4, int kTiles, class A, class E>
+template <bool kNvfp4, int kTiles, class A, class E, class Codes = TableCodes>
 struct GemmDecodeShim {
   using Exec = E;
   using Atom = A;
@@ -38,6 +44,7 @@ struct GemmDecodeShim {
   static constexpr int kXBytes = 256;
   static constexpr int kRing = kTiles <= 2 ? 3 : 2;  // gfx942 has 64 KB of shared memory
   static constexpr float kUnit = 1.0f;
+  static constexpr bool kPaired = Codes::kPaired;
   static constexpr int kBlocks = 4;
   static constexpr int kParts = 32 / Atom::kK;  // instructions of a block
   static constexpr int kPartWords = 4 / kParts;
@@ -70,12 +77,24 @@ struct GemmDecodeShim {
 
   template <class Sums>
   FP4PA_FN static void multiply(E& exec, std::uint32_t w, std::uint32_t x, const PerLane<Scales>& scales, PerLane<Sums>& sums) {
+    PerLane<std::uint32_t[kWTiles][kScaleWords]> twice;  // NVFP4
+    if constexpr (kNvfp4) {
+      exec.each_lane([&](Lane lane) {
+        // Of a word, two blocks' scales: those of the lane's half of each, twice.
+        const std::uint32_t bytes = lane.id < 32 ? 0x02020000u : 0x03030101u;
+        FP4PA_UNROLL
+        for (int i = 0; i < kWTiles * kScaleWords; ++i) {
+          twice[lane][i / kScaleWords][i % kScaleWords] =
+              permute_bytes(0, scales[lane].w[i / kScaleWords][0][i % kScaleWords], bytes) & 0x7f7f7f7fu;
+        }
+      });
+    }
     FP4PA_UNROLL
     for (int block = 0; block < kBlocks; ++block) {
       PerLane<std::uint32_t[kWTiles][kParts][kPartWords]> a;
       exec.each_lane([&](Lane lane) {
         FP4PA_UNROLL
-        for (int m = 0; m < kWTiles; ++m) decode(exec, lane, w, 16 * m + lane.id % 16, block, scales[lane].w[m][0], a[lane][m]);
+        for (int m = 0; m < kWTiles; ++m) decode(exec, lane, w, 16 * m + lane.id % 16, block, twice[lane][m], a[lane][m]);
       });
       FP4PA_UNROLL
       for (int n = 0; n < kXTiles; ++n) {
@@ -125,16 +144,16 @@ struct GemmDecodeShim {
   }
 
   /// Eight columns of a row of W.
+  /// @param scales  NVFP4's, of the lane's halves of the blocks, twice each
   FP4PA_FN static void decode(E& exec, Lane lane, std::uint32_t rows, int row, int block,
                               [[maybe_unused]] const std::uint32_t (&scales)[kScaleWords],
                               std::uint32_t (&out)[kParts][kPartWords]) {
     const int g = lane.id / 16;
     const std::uint32_t at = rows + static_cast<std::uint32_t>(row * kWBytes + swizzle(row, block, 4) * 16 + 4 * g);
     std::uint32_t pairs[4];
-    e2m1_to_f16(exec.template load_shared<std::uint32_t>(lane, at), pairs);
+    Codes::to_f16(exec.template load_shared<std::uint32_t>(lane, at), pairs);
     if constexpr (kNvfp4) {
-      const std::uint32_t scale = scales[block / 2] >> (16 * (block % 2) + 8 * (g / 2)) & 0x7fu;
-      const std::uint32_t factor = e4m3_to_f16<0>(scale | scale << 8);
+      const std::uint32_t factor = block % 2 == 0 ? e4m3_to_f16<0>(scales[block / 2]) : e4m3_to_f16<1>(scales[block / 2]);
       FP4PA_UNROLL
       for (int i = 0; i < 4; ++i) pairs[i] = multiply_f16(pairs[i], factor);
     }

@@ -188,11 +188,16 @@ class GemmBlock {
         const std::int64_t byte = std::int64_t{stage} * kBytes + Shim::swizzle(row, slot % kChunks, kChunks) * kChunk;
         const std::uint8_t* const from = rows + std::int64_t{first + row} * o.row_bytes + byte;
         const std::uint32_t at = to + slot * kChunk;
-        const std::int64_t left = first + row < o.count ? o.row_bytes - byte : 0;
+        const bool there = first + row < o.count && byte < o.row_bytes;
         if (whole) {
-          exec_.copy_async_16(lane, at, left > 0 ? from : rows, left > 0);
+          if constexpr (requires { exec_.copy_lanes_16(lane, at, from, there); }) {
+            exec_.copy_lanes_16(lane, to + (slot - lane.id) * kChunk, from, there);
+          } else {
+            exec_.copy_async_16(lane, at, there ? from : rows, there);
+          }
           return;
         }
+        const std::int64_t left = there ? o.row_bytes - byte : 0;
         // NVFP4 rows that end in half a chunk, so that every second one starts with one.
         FP4PA_UNROLL
         for (int half = 0; half < 2; ++half) {

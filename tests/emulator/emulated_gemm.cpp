@@ -62,7 +62,11 @@ void prepare(const LinearArgs& a, const api::PreparedX& to) {
       auto* const out = reinterpret_cast<std::uint32_t*>(memory) + (b * a.m + i) * to.cols / 2;
       for (std::int64_t c = 0; c < to.cols; c += 8) {
         std::uint32_t words[4];
-        core::pair_columns(row.data() + c, scale, sm80::pack_f16, words);
+        if (to.paired) {
+          core::pair_columns(row.data() + c, scale, sm80::pack_f16, words);
+        } else {
+          core::neighbour_columns(row.data() + c, scale, sm80::pack_f16, words);
+        }
         std::copy(words, words + 4, out + c / 2);
       }
     }
@@ -136,8 +140,9 @@ Status gemm(const LinearArgs& a, const ExecDesc& exec) noexcept {
     const api::SplitX x = api::SplitX::of(a);
     split(a, x);
     x.put_into(a, &p);
-  } else if (kernel->x_form == XForm::kPrepared) {
-    const api::PreparedX x = api::PreparedX::of(a);
+  } else if (kernel->x_form == XForm::kPrepared || kernel->x_form == XForm::kInOrder) {
+    api::PreparedX x = api::PreparedX::of(a);
+    x.paired = kernel->x_form == XForm::kPrepared;
     prepare(a, x);
     x.put_into(a, &p);
   } else {

@@ -11,7 +11,8 @@ namespace fp4pa::emulator_test {
 /// What a kernel takes X as.
 enum class XForm {
   kQuantised,  // as W: codes and scales
-  kPrepared,   // in f16, for those that decode W
+  kPrepared,   // in f16, for those that decode W, paired as the table decodes
+  kInOrder,    // the same with columns in their order, for those that convert
   kTerms,      // E4M3 terms (core/gemm/terms.hpp)
 };
 
@@ -55,7 +56,9 @@ constexpr EmulatedGemm emulated_gemm(const char* name, BlockFormat format, XForm
 }
 template <class Shim>
 constexpr EmulatedGemm emulated_gemm(const char* name, BlockFormat format, bool decodes) {
-  return emulated_gemm<Shim>(name, format, decodes ? XForm::kPrepared : XForm::kQuantised);
+  XForm prepared = XForm::kPrepared;
+  if constexpr (requires { requires !Shim::kPaired; }) prepared = XForm::kInOrder;
+  return emulated_gemm<Shim>(name, format, decodes ? prepared : XForm::kQuantised);
 }
 
 [[nodiscard]] Status gemm_workspace(const LinearArgs& args, const ExecDesc& exec, std::size_t* bytes) noexcept;

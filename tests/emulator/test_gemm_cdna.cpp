@@ -3,6 +3,7 @@
 
 #include "backends/emulator/gfx950_exec.hpp"
 #include "backends/gfx942/gemm.hpp"
+#include "backends/gfx950/convert.hpp"
 #include "backends/gfx950/gemm.hpp"
 #include "tests/emulator/gemm_checks.hpp"
 #include "tests/emulator/mutant_exec.hpp"
@@ -16,8 +17,10 @@ template <int kTiles, class E = emulator::Gfx950Exec>
 constexpr EmulatedGemm kNative = emulated_gemm<gfx950::GemmShim<kTiles, E>>("gfx950 MXFP4", BlockFormat::kMxfp4, false);
 
 constexpr BlockFormat format_of(bool nvfp4) { return nvfp4 ? BlockFormat::kNvfp4 : BlockFormat::kMxfp4; }
+template <bool kNvfp4, int kTiles, class E>
+using Decode950 = gfx942::GemmDecodeShim<kNvfp4, kTiles, gfx950::MfmaF32_16x16x32<core::F16>, E, gfx950::ConvertedCodes>;
 template <bool kNvfp4, int kTiles, class E = emulator::Gfx950Exec>
-constexpr EmulatedGemm kDecode950 = emulated_gemm<gfx942::GemmDecodeShim<kNvfp4, kTiles, gfx950::MfmaF32_16x16x32<core::F16>, E>>(
+constexpr EmulatedGemm kDecode950 = emulated_gemm<Decode950<kNvfp4, kTiles, E>>(
     kNvfp4 ? "gfx950 NVFP4 decoded" : "gfx950 MXFP4 decoded", format_of(kNvfp4), true);
 template <bool kNvfp4, int kTiles>
 constexpr EmulatedGemm kDecode942 =
@@ -78,7 +81,7 @@ TEST_CASE("gfx950 gemm: planted faults are found") {
   using E = emulator::Gfx950Exec;
   const EmulatedGemm whole[] = {kNative<2>, kDecode950<false, 2>, kDecode950<true, 2>};
   for (const EmulatedGemm& kernel : whole) CHECK_FALSE(gemm_fault_found(kernel, ActivationForm::kFp4));
-  using Decode = gfx942::GemmDecodeShim<true, 2, gfx950::MfmaF32_16x16x32<core::F16>, E>;
+  using Decode = Decode950<true, 2, E>;
   CHECK(gemm_fault_found(emulated_gemm<LateScales<gfx950::GemmShim<2, E>, E>>("late", BlockFormat::kMxfp4, false),
                          ActivationForm::kFp4));
   CHECK(gemm_fault_found(emulated_gemm<LateScales<Decode, E>>("late", BlockFormat::kNvfp4, true), ActivationForm::kFp4));
