@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What gfx950's attention kernels execute for a tile of keys, counted by the interpreter of tests/isa on real K and V.
+"""What gfx950's kernels execute, counted by the interpreter of tests/isa: those of attention for a tile of keys, on real K and V, and
+those of products for a stage of 128 columns of a block.
 
 perf/isa_gates.json has a loop's instructions as they lie in the code, rarely taken ways included. Here the tool's `attend` runs with
 1024 and with 2048 keys of tests/data/sample_kv.safetensors, and the difference is that of so many tiles: what opens and ends an item
-cancels out, and what is taken rarely counts rarely.
+cancels out, and what is taken rarely counts rarely. Its `gemm` runs likewise, with 2048 and with 4096 columns.
 
   executed.py check  BUILD   compares with perf/executed.json; 1 where a count has moved by more than 3 %
   executed.py update BUILD   writes it
@@ -33,7 +34,7 @@ CALLS = [
     ("native(Mxfp4, Mxfp4Tokens, 128, 4)", 128, 16, 1, ["--format", "mxfp4", "--v-scale-axis", "tokens"]),
     ("native(Mxfp4, Mxfp4, 128, 4)", 128, 16, 1, ["--format", "mxfp4"]),
     ("native(PerToken, PerToken, 128, 4)", 128, 16, 1, ["--format", "e8m0_per_token"]),
-    ("decode(Nvfp4, Nvfp4, 128, 4, 32, 2)", 32, 16, 1, ["--format", "nvfp4"]),
+    ("decode(Nvfp4, Nvfp4, 128, 4, 64, 2)", 64, 16, 1, ["--format", "nvfp4"]),
     ("decode(Fp8, Fp8, 128, 2, 32, 2)", 32, 16, 1, ["--format", "fp8_e4m3"]),
     ("decode(Bf16, Bf16, 128, 2, 32, 1)", 32, 16, 1, ["--format", "bf16"]),
     ("decode(Fp8, Nvfp4, 128, 2, 32, 2)", 32, 16, 1, ["--k-format", "fp8_e4m3", "--v-format", "nvfp4"]),
@@ -41,6 +42,18 @@ CALLS = [
     ("native_prefill(Mxfp4, Mxfp4, 128)", 128, 64, 64, ["--format", "mxfp4", "--no-causal"]),
     ("native_prefill(Mxfp8, Mxfp8, 128)", 128, 64, 64, ["--format", "mxfp8", "--no-causal"]),
 ]
+
+# (instance, its path of hip/gemm_path.hpp, rows of X and of W a block, arguments of `fp4pa gemm`)
+PRODUCTS = [
+    ("gemm_native(Mxfp4, 16)", 0, 16, 32, ["--format", "mxfp4", "--activations", "a4"]),
+    ("gemm_native(Mxfp4, 64)", 0, 64, 128, ["--format", "mxfp4", "--activations", "a4"]),
+    ("gemm_terms(Mxfp4, 16)", 3, 16, 32, ["--format", "mxfp4"]),
+    ("gemm_terms(Mxfp4, 64)", 3, 64, 128, ["--format", "mxfp4"]),
+    ("gemm(Nvfp4, 16)", 2, 16, 32, ["--format", "nvfp4"]),
+    ("gemm(Nvfp4, 64)", 2, 64, 128, ["--format", "nvfp4"]),
+]
+PRODUCT_ROWS = 256  # of W
+PRODUCT_SHORT, PRODUCT_LONG, STAGE = 2048, 4096, 128  # columns
 
 
 class Sample:
@@ -83,23 +96,39 @@ def program_of(build, part):
     return path
 
 
-def execute(build, path, arguments):
-    """(instance, instructions by unit, and the matrix core's by name) of one call on one compute unit."""
+def report_of(build, command, kernel):
+    """[(match of the kernel's name, launches, instructions of one by unit, and of the matrix core by name)] on one compute unit."""
     runtime, tool = program_of(build, RUNTIME), program_of(build, TOOL)
     environment = dict(os.environ, LD_PRELOAD=os.path.abspath(runtime), FP4PA_ISA_REPORT="1", FP4PA_ISA_COMPUTE_UNITS="1")
-    command = [tool, "attend", path, "--backend", "hip", "--repeats", "1", "--page-size", "64", *arguments]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run([tool, *command, "--backend", "hip"], env=environment, capture_output=True, text=True, check=False)
+    if ran.returncode not in (0, 1):  # 1: a native kernel's errors are its own, not the contract's
+        sys.exit(f"executed: {' '.join(command)} failed\n{ran.stdout}{ran.stderr}")
     number = r" +(\d+) "
-    found = re.findall("executed" + number + "launches" + "".join(number + unit for unit in UNITS) + r" +fp4pa_attend_(\d+)(.*)", ran.stdout)
-    if ran.returncode not in (0, 1) or len(found) != 1:  # 1: a native kernel's errors are its own, not the contract's
-        sys.exit(f"executed: {' '.join(command)} failed or ran another number of attention kernels than 1\n{ran.stdout}{ran.stderr}")
-    launches, *counts, row = map(int, found[0][:-1])
-    counts = dict(zip(UNITS, counts)) | {name: int(times) for times, name in re.findall(r"(\d+) (v_mfma\w+)", found[0][-1])}
-    return short_name(rows_of("hip/instances.hpp")[row]), {name: times / launches for name, times in counts.items()}
+    found = []
+    for line in re.finditer("executed" + number + "launches" + "".join(number + unit for unit in UNITS) + r" +(\S+)(.*)", ran.stdout):
+        name = re.fullmatch(kernel, line[len(UNITS) + 2])
+        if name:
+            launches = int(line[1])
+            counts = dict(zip(UNITS, map(int, line.groups()[1:])))
+            counts |= {name: int(times) for times, name in re.findall(r"(\d+) (v_mfma\w+)", line[len(UNITS) + 3])}
+            found.append((name, {name: times / launches for name, times in counts.items()}))
+    if len(found) != 1:
+        sys.exit(f"executed: {' '.join(command)} ran {len(found)} kernels like {kernel}, not 1\n{ran.stdout}{ran.stderr}")
+    return found[0]
+
+
+def execute(build, path, arguments):
+    """(instance, instructions by unit, and the matrix core's by name) of one call."""
+    name, counts = report_of(build, ["attend", path, "--repeats", "1", "--page-size", "64", *arguments], r"fp4pa_attend_(\d+)")
+    return short_name(rows_of("hip/instances.hpp")[int(name[1])]), counts
+
+
+def difference(short, long, times):
+    return {name: round((long[name] - short.get(name, 0)) / times, 1) for name in long}
 
 
 def count(build):
-    """{instance: {keys, rows, instructions of a tile, all its waves, by unit, and the matrix core's by name}}"""
+    """{instance: {keys or w_rows, rows, instructions of a tile or stage, all its waves, by unit, and the matrix core's by name}}"""
     sample, table = Sample(), {}
     for instance, keys, rows, queries, arguments in CALLS:
         with tempfile.TemporaryDirectory() as folder:
@@ -114,9 +143,13 @@ def count(build):
         kv_heads = sample.shape("k")[0]
         units = kv_heads * -(-queries * sample.shape("q")[0] // kv_heads // rows)
         tiles = (LONG - SHORT) // keys * units
-        table[instance] = {"keys": keys, "rows": rows}
-        short, long = results
-        table[instance] |= {name: round((long[name] - short.get(name, 0)) / tiles, 1) for name in long}
+        table[instance] = {"keys": keys, "rows": rows} | difference(*results, tiles)
+    for instance, way, rows, w_rows, arguments in PRODUCTS:
+        kernel = rf".*gemmIL\w*GemmPathE{way}ELi{rows // 16}E\w*"
+        size = ["gemm", "--m", str(rows), "--n", str(PRODUCT_ROWS), *arguments]
+        results = [report_of(build, [*size, "--k", str(columns)], kernel)[1] for columns in (PRODUCT_SHORT, PRODUCT_LONG)]
+        stages = (PRODUCT_LONG - PRODUCT_SHORT) // STAGE * (PRODUCT_ROWS // w_rows)
+        table[instance] = {"rows": rows, "w_rows": w_rows} | difference(*results, stages)
     return table
 
 

@@ -70,7 +70,7 @@ KERNELS = [
     Kernel("prefill, native QK", "sm_120", "prefill_decoded(Mxfp8, Mxfp8, 64, 64)", "mxfp8", 64, 128, 8, prefill=True, head_dim=64),
     Kernel("decode, native QK and PV", "gfx950", "native(Mxfp4, Mxfp4Tokens, 128, 4)", "mxfp4", 128, 16, 1),
     Kernel("decode, native QK", "gfx950", "native(Mxfp4, Mxfp4, 128, 4)", "mxfp4", 128, 16, 1),
-    Kernel("decode in registers", "gfx950", "decode(Nvfp4, Nvfp4, 128, 4, 32, 2)", "nvfp4", 32, 16, 1),
+    Kernel("decode in registers", "gfx950", "decode(Nvfp4, Nvfp4, 128, 4, 64, 2)", "nvfp4", 64, 16, 1),
     Kernel("decode in registers", "gfx950", "decode(Fp8, Fp8, 128, 2, 32, 2)", "fp8_e4m3", 32, 16, 1),
     Kernel("decode", "gfx950", "decode(Bf16, Bf16, 128, 2, 32, 1)", "bf16", 32, 16, 1),
     Kernel("prefill, native", "gfx950", "native_prefill(Mxfp4, Mxfp4Tokens, 128)", "mxfp4", 128, 64, 4, prefill=True),
@@ -149,12 +149,12 @@ def matrix_clocks(device, mnemonic):
 
 
 def work(kernel, gates, executed):
-    """What all warps of a tile do: matrix instructions by mnemonic, and instructions that take issue slots."""
+    """What all warps of a tile, or of a block of a product, do: matrix instructions by mnemonic, and instructions that take issue slots."""
     ran = executed.get(kernel.arch, {}).get(kernel.instance)
     if ran:
         return {m: n for m, n in ran.items() if m.startswith("v_mfma")}, ran["vector"] + ran["matrix"]
     row = gates[kernel.arch][kernel.instance]
-    # Every warp runs the loop once for the tile.
+    # Every warp runs the loop once for the tile or stage.
     return {m: n * kernel.warps for m, n in row["matrix"].items()}, row["loop_instructions"] * kernel.warps
 
 
@@ -173,23 +173,23 @@ def tile(device, kernel, gates, executed):
     return size, clocks
 
 
-def product_stage(device, product, gates):
+def product_stage(device, product, gates, executed):
     """Clocks of one multiprocessor for a stage of one block, by resource."""
-    row = gates[product.arch][product.instance]
+    matrix, issued = work(product, gates, executed)
     codes = product.w_rows * 64
     scales = product.w_rows * (4 if product.fmt == "mxfp4" else 8)
     x = product.rows * product.x_bytes
     clocks = {
         "memory": (codes + scales) / device.bytes_per_clock,  # X is other blocks', too, and in the second-level cache
-        "matrix": sum(n * product.warps * matrix_clocks(device, m) for m, n in row["matrix"].items()),
+        "matrix": sum(n * matrix_clocks(device, m) for m, n in matrix.items()),
         # Written once; W read by the warp that owns its rows, X by all.
         "shared": (2 * codes + (1 + product.warps) * x) / device.shared,
-        "issue": row["loop_instructions"] * product.warps / device.issue,
+        "issue": issued / device.issue,
     }
     return codes + scales, clocks
 
 
-def print_products(device, gates):
+def print_products(device, gates, executed):
     print("| product | format | rows of X | bytes | memory | matrix | shared | issue | rules | share |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for product in PRODUCTS:
@@ -198,7 +198,7 @@ def print_products(device, gates):
         if product.instance not in gates.get(product.arch, {}):
             print(f"| {product.title} | {product.fmt} | not in perf/isa_gates.json: {product.instance} |")
             continue
-        size, clocks = product_stage(device, product, gates)
+        size, clocks = product_stage(device, product, gates, executed)
         known = dict(clocks)
         # With many rows other blocks find W in the second-level cache.
         bar = "matrix" if product.rows > 16 else "memory"
@@ -211,10 +211,10 @@ def print_products(device, gates):
     print()
 
 
-def product_time(device, product, mnk, gates):
+def product_time(device, product, mnk, gates, executed):
     """Microseconds of a whole product, and what rules them: the busiest multiprocessor's blocks one after the other."""
     m, n, k = mnk
-    _, clocks = product_stage(device, product, gates)
+    _, clocks = product_stage(device, product, gates, executed)
     blocks = -(-n // product.w_rows) * -(-m // product.rows)
     stages = -(-k // 128)
     w_bytes = n * k * (68 if product.fmt == "mxfp4" else 72) / 128
@@ -231,7 +231,7 @@ def print_published(gates, executed):
         device = next(d for d in DEVICES if d.name == p.device)
         if p.mnk:
             product = next(x for x in PRODUCTS if x.arch == device.arch and x.instance == p.ours)
-            time, rules = product_time(device, product, p.mnk, gates)
+            time, rules = product_time(device, product, p.mnk, gates, executed)
             ours = f"{time:.1f} us"
         else:
             kernel = next(x for x in KERNELS if x.arch == device.arch and x.instance == p.ours)
@@ -276,7 +276,7 @@ def main():
                   f" | {rules} | {share:.0f} % of {bar} |")
         print()
         if any(product.arch == device.arch for product in PRODUCTS):
-            print_products(device, gates)
+            print_products(device, gates, executed)
     print("Published figures of other kernels\n")
     print_published(gates, executed)
 
