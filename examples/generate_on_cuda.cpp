@@ -223,5 +223,5 @@ int main() {
   check(cudaGraphExecDestroy(step), "the graph");
   check(cudaGraphDestroy(graph), "the graph");
   check(cudaStreamDestroy(stream), "the stream");
-  return error < 1e-3 ? 0 : 1;  // 1.5e-4 on an H100: queries and probabilities are f16 there
+  return error < 2e-3 ? 0 : 1;  // what is promised of O on any back end; 1.5e-4 on an H100, of which the CPU's own part is small
 }

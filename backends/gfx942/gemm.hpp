@@ -1,8 +1,8 @@
 // The shim of a matrix product that decodes W to f16, for gfx942 and gfx950: X is f16, as prepared by kernels/gemm_quantize.hpp.
 //
 // A stage is 128 columns, four blocks of 32. Of a block lane (row % 16, g) holds columns 8g to 8g + 7, in the order that decoding
-// gives: by table column c beside c + 4, by gfx950's conversions in their own. NVFP4's scales are multiplied into the decoded f16 (six bits, 2^-10 to 2688: nothing is lost);
-// MXFP4's multiply the f32 sums of their 32 columns, which holds for every scale.
+// gives: by table column c beside c + 4, by gfx950's conversions each beside the next. NVFP4's scales are multiplied into the decoded
+// f16 (six bits, 2^-10 to 2688: nothing is lost); MXFP4's multiply the f32 sums of their 32 columns, which holds for every scale.
 #pragma once
 
 #include <bit>

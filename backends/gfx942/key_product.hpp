@@ -54,7 +54,7 @@ struct KeyProduct {
                                 Scores& scores) {
     PerLane<Own> own;
     exec.each_lane([&](Lane same) {
-      const Lane lane = lane_anew(exec, same);
+      const Lane lane = core::lane_anew<E>(same);
       own[lane].codes = byte_offset(Shim::kWide, 0, Shim::token_of_slot(lane.id % 16), stream.layout().k_chunks,
                                     kLaneBytes<kKind> * (lane.id / 16));
       own[lane].scale_bytes = lane.id < 32 ? 0x01000100u : 0x03020302u;

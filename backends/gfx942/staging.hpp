@@ -63,16 +63,6 @@ using core::KvKind;
   return true;
 }
 
-/// The lane, so that what is computed from it is computed anew, where the Exec can do that (wave.hpp).
-template <class E>
-[[nodiscard]] FP4PA_FN typename E::Lane lane_anew(const E& exec, typename E::Lane lane) {
-  if constexpr (requires { exec.anew(lane); }) {
-    return exec.anew(lane);
-  } else {
-    return lane;
-  }
-}
-
 /// Byte `byte` of row `row` in codes at `codes` whose rows have `chunks` chunks.
 [[nodiscard]] FP4PA_FN std::uint32_t byte_offset(bool wide, std::uint32_t codes, int row, int chunks, int byte) {
   const int chunk = (byte / core::kChunkBytes) ^ swizzle_bits(wide, row, chunks);

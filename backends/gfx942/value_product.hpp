@@ -63,7 +63,7 @@ struct ValueProduct {
     backend.adopt_order(output, Shim::dim_order(kKind));
     PerLane<Rows> rows;
     exec.each_lane([&](Lane same) {
-      const Lane lane = lane_anew(exec, same);
+      const Lane lane = core::lane_anew<E>(same);
       const core::TileLayout layout = stream.layout();
       constexpr int kBytes = kBits<kKind> / 8;
       const std::uint32_t first = byte_offset(Shim::kWide, 0, first_token(Shim::kWide, 0, lane.id / 16), layout.v_chunks,

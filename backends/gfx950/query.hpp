@@ -24,8 +24,8 @@ namespace fp4pa::gfx950 {
 /// 256 dims or a second segment beside; and with 64 dims, where keeping them had the compiler reserve scratch memory that it did
 /// not use.
 template <core::SimtConfig kConfig, class E>
-[[nodiscard]] FP4PA_FN typename E::Lane address_lane(const E& exec, typename E::Lane lane) {
-  if constexpr (kConfig.head_dim != 128 || kConfig.segments > 1) return gfx942::lane_anew(exec, lane);
+[[nodiscard]] FP4PA_FN typename E::Lane address_lane(const E&, typename E::Lane lane) {
+  if constexpr (kConfig.head_dim != 128 || kConfig.segments > 1) return core::lane_anew<E>(lane);
   return lane;
 }
 

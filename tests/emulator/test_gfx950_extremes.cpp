@@ -220,6 +220,28 @@ TEST_CASE("gfx950, native: queries whose roundings go one way") {
   }
 }
 
+TEST_CASE("gfx950, gfx942: what NVFP4 is decoded by") {
+  const auto chosen = [](int head_dim, bool gfx950, MatrixPath path) -> const core::SimtConfig& {
+    scene::Spec spec;
+    spec.k = spec.v = KvFormat::kNvfp4;
+    spec.head_dim = head_dim;
+    scene::Scene s(spec);
+    s.config.matrix_path = path;
+    return hip::kInstances[hip::select_fitting(s.config, gfx950, gfx950 ? 160 << 10 : 64 << 10)];
+  };
+  for (const MatrixPath path : {MatrixPath::kAuto, MatrixPath::kDecode}) {
+    CHECK(chosen(128, true, path).tile_keys == 64);
+    CHECK(chosen(128, false, path).tile_keys == 32);
+    CHECK(chosen(256, true, path).head_dim == 256);
+    CHECK(chosen(256, true, path).exact_head_dim);
+    CHECK_FALSE(chosen(256, false, path).exact_head_dim);
+    for (const bool gfx950 : {true, false}) {
+      CHECK(chosen(64, gfx950, path).exact_head_dim);
+      for (const int head_dim : {64, 128, 256}) CHECK_FALSE(hip::is_native(chosen(head_dim, gfx950, path)));
+    }
+  }
+}
+
 TEST_CASE("gfx950: MXFP8 with 256 dims has room for two terms of a query") {
   scene::Spec spec;
   spec.k = spec.v = KvFormat::kMxfp8;
