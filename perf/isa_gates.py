@@ -17,6 +17,7 @@ so is one that does not fit on its architecture, whatever the table says.
 """
 import argparse
 import collections
+import concurrent.futures
 import glob
 import json
 import os
@@ -132,6 +133,11 @@ def gemm_name(function):
     fail(f"no name is known for the matrix product {function}")
 
 
+def read_file(file):
+    read, path, tools = file
+    return list(read(path, tools))
+
+
 def collect(build, given_tools):
     """{architecture: {instance: numbers}} of everything that was built."""
     if not os.path.isdir(build):
@@ -145,11 +151,13 @@ def collect(build, given_tools):
     tools = cuda_tools(given_tools) if nvidia else None
     launches = load_launches(build)
     table = collections.defaultdict(dict)
-    for paths, read in ((nvidia, read_nvidia), (amd, read_amd)):
-        for path in sorted(paths):
+    files = [(read, path, tools) for paths, read in ((nvidia, read_nvidia), (amd, read_amd)) for path in sorted(paths)]
+    # Reading machine code is text processing: a file a process.
+    with concurrent.futures.ProcessPoolExecutor() as processes:
+        for (_, path, _), kernels in zip(files, processes.map(read_file, files)):
             is_gemm = os.path.basename(path).startswith("gemm")
             list_file = "gemm" if is_gemm else list_of(build, path)
-            for arch, function, numbers in read(path, tools):
+            for arch, function, numbers in kernels:
                 of_launch = gemm_name(function) if is_gemm else row_number(function)
                 finish(family(arch), numbers, launch_of(launches, list_file, family(arch), of_launch))
                 name = of_launch if is_gemm else short_name(rows_of(list_file)[of_launch])

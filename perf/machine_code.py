@@ -257,7 +257,7 @@ def read_nvidia(path, tools):
     environment = dict(os.environ, PATH=tools + os.pathsep + os.environ.get("PATH", ""))
     dump = os.path.join(tools, "cuobjdump")
     usage, threads, arch, name = {}, {}, None, None
-    for line in output_of(dump, "-elf", "-res-usage", path, env=environment).splitlines():
+    for line in output_of(dump, "-res-usage", path, env=environment).splitlines():
         if line.startswith("arch = "):
             arch = line[7:].strip()
         elif line.strip().startswith("Function "):
