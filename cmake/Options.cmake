@@ -24,6 +24,7 @@ option(FP4PA_TESTS "Build the tests whose dependencies are found" ${PROJECT_IS_T
 option(FP4PA_BENCHMARKS "Build the Google Benchmark programs when that library is found" ${PROJECT_IS_TOP_LEVEL})
 option(FP4PA_INSTALL "Install the library with what is built; a project that adds this one installs what it wants itself" ${PROJECT_IS_TOP_LEVEL})
 option(FP4PA_LONG_TESTS "Register the tests that take a quarter of an hour" OFF)
+option(FP4PA_PYTHON "Build the Python package" OFF)
 option(FP4PA_FUZZ "Build the libFuzzer targets (clang only); implies FP4PA_SANITIZE=address" OFF)
 option(FP4PA_WERROR "Treat warnings in our own code as errors" OFF)
 option(FP4PA_CCACHE "Compile through ccache when it is installed" ${PROJECT_IS_TOP_LEVEL})

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds, tests and measures a GPU back end on a machine with a GPU, in one command. A short table comes last.
 #
-#   perf/gpu_check.sh [build] [test] [sanitize] [bench] [gemm]    gemm: matrix products alone. Default: build test bench
-#   RUNTIME=hip perf/gpu_check.sh [build] [test] [bench] [gemm]   the HIP back end, on an AMD GPU; never run so far
+#   perf/gpu_check.sh [build] [test] [python] [sanitize] [bench] [gemm]    gemm: matrix products alone. Default: build test bench
+#   RUNTIME=hip perf/gpu_check.sh [build] [test] [python] [bench] [gemm]   the HIP back end, on an AMD GPU; never run so far
 #
 #   BUILD=build/gpu        where to build             OUT=$BUILD/results     JSON and logs              JOBS=$(nproc)
 #   ARCH=90-real           architectures to build for (HIP: gfx950, or gfx942;gfx950); without it those of the GPUs here, and where
@@ -21,7 +21,7 @@
 #   SANITIZE_GRID=12       configurations of the grid there     SANITIZE_SHARE=64   and of the cache's, one in so many
 #
 # Needed: nvcc 12.9 or newer (HIP: ROCm 6.4 or newer, or clang 20 and libamdhip64), CMake 3.25, ninja, a C++20 host compiler
-# with OpenMP; doctest's header, Google Highway, and for the tool CLI11, nlohmann-json and fmt.
+# with OpenMP; doctest's header, Google Highway, and for the tool CLI11, nlohmann-json and fmt. python: also PyTorch, nanobind, ml_dtypes and pytest of python3.
 set -uo pipefail
 case ${1:-} in
   -h | --help) awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"; exit 0 ;;
@@ -40,8 +40,8 @@ gpus() {
 }
 ARCH=${ARCH:-$(gpus)}
 case $RUNTIME in
-  cuda) BUILD=${BUILD:-build/gpu}; ARCH=${ARCH:-90-real}; ALLOWED="build test sanitize bench gemm"; TEST=fp4pa_test_gpu ;;
-  hip) BUILD=${BUILD:-build/gpu-hip}; ARCH=${ARCH:-gfx942;gfx950}; ALLOWED="build test bench gemm"; TEST=fp4pa_test_hip ;;
+  cuda) BUILD=${BUILD:-build/gpu}; ARCH=${ARCH:-90-real}; ALLOWED="build test python sanitize bench gemm"; TEST=fp4pa_test_gpu ;;
+  hip) BUILD=${BUILD:-build/gpu-hip}; ARCH=${ARCH:-gfx942;gfx950}; ALLOWED="build test python bench gemm"; TEST=fp4pa_test_hip ;;
   *) echo "RUNTIME is $RUNTIME; allowed: cuda, hip"; exit 2 ;;
 esac
 STEPS=${*:-build test bench}
@@ -76,21 +76,28 @@ CMAKE
   deps=(-Dhwy_DIR="$BUILD/deps" -DFP4PA_DOCTEST_INCLUDE="$DEPS/include" -DCMAKE_PREFIX_PATH="$DEPS")
 }
 
-build() {
-  deps=()
+# configure OPTIONS...: the build folder, the same for every step.
+configure() {
+  local deps=() engine
   prepare_deps
-  local start=$SECONDS engine targets
   if [ "$RUNTIME" = hip ]; then
     engine=(-DFP4PA_CUDA=OFF -DFP4PA_HIP=ON -DFP4PA_HIP_ARCHITECTURES="$ARCH")
-    targets=("$TEST" fp4pa_test_hip_gemm fp4pa_tool)
   else
     engine=(-DFP4PA_CUDA=ON -DFP4PA_HIP=OFF -DFP4PA_CUDA_ARCHITECTURES="$ARCH")
+  fi
+  cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release "${engine[@]}" -DFP4PA_TESTS=OFF -DFP4PA_TOOL=ON -DFP4PA_EXAMPLES=ON \
+    -DFP4PA_BENCHMARKS=OFF -DCMAKE_PROJECT_fp4pa_INCLUDE="$PWD/perf/gpu_check.cmake" "${deps[@]}" "$@"
+}
+
+build() {
+  local start=$SECONDS targets
+  if [ "$RUNTIME" = hip ]; then
+    targets=("$TEST" fp4pa_test_hip_gemm fp4pa_tool)
+  else
     targets=("$TEST" fp4pa_test_gpu_direct fp4pa_test_gpu_no_code fp4pa_test_gpu_formats fp4pa_test_sm120 fp4pa_tool fp4pa
              example_generate_on_cuda_cpp)
   fi
-  if ! cmake -S . -B "$BUILD" -G Ninja -DCMAKE_BUILD_TYPE=Release "${engine[@]}" -DFP4PA_TESTS=OFF \
-       -DFP4PA_TOOL=ON -DFP4PA_EXAMPLES=ON -DFP4PA_BENCHMARKS=OFF \
-       -DCMAKE_PROJECT_fp4pa_INCLUDE="$PWD/perf/gpu_check.cmake" "${deps[@]}" >"$OUT/configure.log" 2>&1 ||
+  if ! configure >"$OUT/configure.log" 2>&1 ||
      ! ninja -C "$BUILD" -j "$JOBS" "${targets[@]}" >"$OUT/build.log" 2>&1; then
     tail -40 "$OUT/configure.log" "$OUT/build.log" 2>/dev/null
     note build FAILED "see $OUT/build.log"
@@ -164,6 +171,22 @@ tests() {
     run_tests no_code 60 fp4pa_test_gpu_no_code
     run_tests example 60 example_generate_on_cuda_cpp
     run_tests sm120 "${SM120_SECONDS:-200}" fp4pa_test_sm120
+  fi
+}
+
+# The Python package in the same build folder, and its tests with PyTorch on the GPU, which may not be skipped
+# (AMD's cards are "cuda" to PyTorch, too).
+python() {
+  local start=$SECONDS log=$OUT/python.log
+  if ! { configure -DFP4PA_PYTHON=ON -DPython_EXECUTABLE="$(command -v python3)" && ninja -C "$BUILD" -j "$JOBS" fp4pa_python; } >"$log" 2>&1; then
+    tail -20 "$log"
+    note python FAILED "see $log"
+  elif PYTHONPATH="$BUILD/python" FP4PA_PYTHON_REQUIRE=torch,torch-cuda python3 -m pytest -q -p no:cacheprovider python/tests >"$log" 2>&1 &&
+       PYTHONPATH="$BUILD/python" python3 examples/generate_with_torch.py cuda >>"$log" 2>&1; then
+    note python ok "$((SECONDS - start)) s; $(grep -E '[0-9]+ passed' "$log"); $(tail -1 "$log")"
+  else
+    tail -60 "$log"
+    note python FAILED "$(tail -1 "$log")"
   fi
 }
 
@@ -246,6 +269,7 @@ for step in $STEPS; do
   case $step in
     build) build ;;
     test) tests ;;
+    python) python ;;
     sanitize) sanitize ;;
     bench) bench ;;
     gemm) gemm ;;

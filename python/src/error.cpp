@@ -1,0 +1,17 @@
+#include "python/src/error.hpp"
+
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+namespace fp4pa::python {
+
+void check(Status status) {
+  if (status == Status::kOk) return;
+  const nb::object type = nb::module_::import_("fp4pa._error").attr("Error");
+  const nb::object error = type(status_name(status), last_error_detail());
+  PyErr_SetObject(type.ptr(), error.ptr());
+  throw nb::python_error();
+}
+
+}  // namespace fp4pa::python

@@ -1,0 +1,25 @@
+// How what goes wrong reaches Python: a Status of the library as fp4pa.Error, and what this module itself finds wrong with an
+// argument as ValueError or TypeError. Both name the value and what is allowed.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "fp4pa/status.hpp"
+
+namespace fp4pa::python {
+
+/// Throws fp4pa.Error(status, detail) unless `status` is kOk. On the thread whose call failed: the detail is kept per thread.
+void check(Status status);
+
+/// Calls the library without the interpreter's lock, and checks what it returns.
+template <class Call>
+void check_unlocked(const Call& call) {
+  Status status;
+  {
+    const nanobind::gil_scoped_release released;
+    status = call();
+  }
+  check(status);
+}
+
+}  // namespace fp4pa::python
