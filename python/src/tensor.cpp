@@ -97,9 +97,7 @@ void Tensor::take_dlpack(nb::handle object, Access access) {
       case nb::device::rocm::value: device_ = Device::kRocm; break;
       default: refuse("is on a device of DLPack's type " + std::to_string(type), "CPU (1), CUDA (2), ROCm (10)");
     }
-    if (device_ != Device::kHost) {
-      source = exported(object);
-    }
+    if (device_ != Device::kHost) source = exported(object);
   }
   nb::ndarray<> writable;
   if (access == Access::kWrite && nb::try_cast(source, writable, false)) {
