@@ -18,23 +18,27 @@ Axes axes_of(PageOrder order) { return order == PageOrder::kHnd ? Axes{1, 2} : A
 
 std::int32_t narrow(std::int64_t value, const char* what) {
   if (value > std::numeric_limits<std::int32_t>::max()) {
-    throw nb::value_error((std::string(what) + " is " + std::to_string(value) + "; allowed: up to 2^31 - 1").c_str());
+    refuse(std::string(what) + " is " + std::to_string(value), "up to 2^31 - 1");
   }
   return static_cast<std::int32_t>(value);
 }
 
 void require_4d(const Tensor& t, PageOrder order) {
-  t.is_shape({-1, -1, -1, -1}, order == PageOrder::kHnd ? "[num_pages, num_kv_heads, page_size, row]" : "[num_pages, page_size, num_kv_heads, row]");
+  t.is_shape({-1, -1, -1, -1}, order == PageOrder::kHnd ? "[num_pages, num_kv_heads, page_size, row]"
+                                                        : "[num_pages, page_size, num_kv_heads, row]");
   t.has_rows();
 }
 
 }  // namespace
 
-KvTensor::KvTensor(const std::string& format, nb::handle data, nb::handle scales, const std::string& axis, nb::handle global_scale)
-    : format_(kv_format(format, "format")), axis_(scale_axis(axis, "scale_axis")), data_(data, "data", Access::kWrite),
+KvTensor::KvTensor(const std::string& format, nb::handle data, nb::handle scales, const std::string& axis,
+                   nb::handle global_scale)
+    : format_(kv_format(format, "format")),
+      axis_(scale_axis(axis, "scale_axis")),
+      data_(data, "data", Access::kWrite),
       scales_(optional_tensor(scales, "scales", Access::kWrite)) {
-  if (nb::isinstance<nb::float_>(global_scale) || nb::isinstance<nb::int_>(global_scale)) {
-    global_ = nb::cast<float>(nb::float_(nb::borrow(global_scale)));
+  if (const std::optional<float> number = number_of(global_scale)) {
+    global_ = *number;
   } else {
     global_tensor_.emplace(global_scale, "global_scale");
     global_tensor_->is_dtype(DType::kF32).is_dense();
@@ -46,13 +50,15 @@ std::int64_t KvTensor::head_dim() const {
   return is_fp4(format_) ? 2 * bytes : format_ == KvFormat::kBf16 || format_ == KvFormat::kF16 ? bytes / 2 : bytes;
 }
 
-KvTensorDesc KvTensor::describe(PageOrder order, std::int32_t heads, std::int32_t page_size, std::int64_t pages, std::int32_t head_dim,
-                                const Place& place) const {
+KvTensorDesc KvTensor::describe(PageOrder order, std::int32_t heads, std::int32_t page_size, std::int64_t pages,
+                                std::int32_t head_dim, const Place& place) const {
   const Axes axes = axes_of(order);
   const std::int64_t row = kv_data_bytes(format_, head_dim);
   const auto shape = [&](const Tensor& t, std::int64_t tokens, std::int64_t elements) {
-    if (order == PageOrder::kHnd) t.is_shape({pages, heads, tokens, elements}, "[num_pages, num_kv_heads, tokens, row]");
-    else t.is_shape({pages, tokens, heads, elements}, "[num_pages, tokens, num_kv_heads, row]");
+    if (order == PageOrder::kHnd)
+      t.is_shape({pages, heads, tokens, elements}, "[num_pages, num_kv_heads, tokens, row]");
+    else
+      t.is_shape({pages, tokens, heads, elements}, "[num_pages, tokens, num_kv_heads, row]");
   };
   place.also(data_);
   shape(data_, page_size, row / data_.element_bytes());
@@ -66,7 +72,7 @@ KvTensorDesc KvTensor::describe(PageOrder order, std::int32_t heads, std::int32_
   desc.head_stride_bytes = data_.stride(axes.heads) * data_.element_bytes();
   if (scales_) {
     if (!has_scales(format_)) {
-      throw nb::value_error((std::string("scales are given with format \"") + fp4pa::name_of(format_) + "\"; allowed: None").c_str());
+      refuse(std::string("scales are given with format \"") + fp4pa::name_of(format_) + "\"", "None");
     }
     place.also(scales_->is_bytes());
     require_4d(*scales_, order);
@@ -80,7 +86,8 @@ KvTensorDesc KvTensor::describe(PageOrder order, std::int32_t heads, std::int32_
   if (global_tensor_) {
     place.also(*global_tensor_);
     if (global_tensor_->size() != 1 && global_tensor_->size() != heads) {
-      throw nb::value_error(("global_scale has shape " + global_tensor_->shape_text() + "; allowed: one element, or [num_kv_heads] = [" + std::to_string(heads) + "]").c_str());
+      refuse("global_scale has shape " + global_tensor_->shape_text(),
+             "one element, or [num_kv_heads] = [" + std::to_string(heads) + "]");
     }
     desc.global_scale_ptr = static_cast<const float*>(global_tensor_->data());
     desc.global_scale_per_head = global_tensor_->size() != 1;
@@ -88,7 +95,8 @@ KvTensorDesc KvTensor::describe(PageOrder order, std::int32_t heads, std::int32_
   return desc;
 }
 
-KvCache::KvCache(const KvTensor& k, const KvTensor& v, const std::string& order, std::int32_t rotation, const std::string& mode, const std::string& nvfp4)
+KvCache::KvCache(const KvTensor& k, const KvTensor& v, const std::string& order, std::int32_t rotation, const std::string& mode,
+                 const std::string& nvfp4)
     : k_(k), v_(v), order_(page_order(order)) {
   const Axes axes = axes_of(order_);
   for (const KvTensor* t : {&k_, &v_}) require_4d(t->data(), order_);
@@ -105,8 +113,8 @@ KvCache::KvCache(const KvTensor& k, const KvTensor& v, const std::string& order,
   check(validate(desc_));
 }
 
-TwoTierKvCache::TwoTierKvCache(const KvCache& old_tier, const KvCache& recent, std::int32_t window_tokens, std::int32_t group_tokens,
-                               std::int32_t ring_pages)
+TwoTierKvCache::TwoTierKvCache(const KvCache& old_tier, const KvCache& recent, std::int32_t window_tokens,
+                               std::int32_t group_tokens, std::int32_t ring_pages)
     : old_(old_tier), recent_(recent) {
   place().also(recent_.memory());
   desc_.old_tier = old_.desc();

@@ -15,11 +15,12 @@ namespace fp4pa::python {
 /// The K or the V of every page, as given; what its axes mean is the cache's to say.
 class KvTensor {
  public:
-  KvTensor(const std::string& format, nanobind::handle data, nanobind::handle scales, const std::string& axis, nanobind::handle global_scale);
+  KvTensor(const std::string& format, nanobind::handle data, nanobind::handle scales, const std::string& axis,
+           nanobind::handle global_scale);
 
   /// The library's description of it, in pages of this order.
-  [[nodiscard]] KvTensorDesc describe(PageOrder order, std::int32_t heads, std::int32_t page_size, std::int64_t pages, std::int32_t head_dim,
-                                      const Place& place) const;
+  [[nodiscard]] KvTensorDesc describe(PageOrder order, std::int32_t heads, std::int32_t page_size, std::int64_t pages,
+                                      std::int32_t head_dim, const Place& place) const;
   /// What a row of `data` holds, in elements of the format.
   [[nodiscard]] std::int64_t head_dim() const;
 
@@ -39,7 +40,8 @@ class KvTensor {
 /// One pool of pages. Keeps its tensors.
 class KvCache {
  public:
-  KvCache(const KvTensor& k, const KvTensor& v, const std::string& order, std::int32_t rotation, const std::string& mode, const std::string& nvfp4);
+  KvCache(const KvTensor& k, const KvTensor& v, const std::string& order, std::int32_t rotation, const std::string& mode,
+          const std::string& nvfp4);
 
   [[nodiscard]] const KvCacheDesc& desc() const { return desc_; }
   [[nodiscard]] Place place() const { return Place(memory()); }
@@ -55,7 +57,8 @@ class KvCache {
 /// The newest tokens in 16 or 8 bits, everything older in another format. Keeps both caches.
 class TwoTierKvCache {
  public:
-  TwoTierKvCache(const KvCache& old_tier, const KvCache& recent, std::int32_t window_tokens, std::int32_t group_tokens, std::int32_t ring_pages);
+  TwoTierKvCache(const KvCache& old_tier, const KvCache& recent, std::int32_t window_tokens, std::int32_t group_tokens,
+                 std::int32_t ring_pages);
 
   [[nodiscard]] const TwoTierDesc& desc() const { return desc_; }
   [[nodiscard]] Place place() const { return old_.place(); }

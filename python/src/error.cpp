@@ -14,4 +14,6 @@ void check(Status status) {
   throw nb::python_error();
 }
 
+void refuse(const std::string& is, const std::string& allowed) { throw nb::value_error((is + "; allowed: " + allowed).c_str()); }
+
 }  // namespace fp4pa::python

@@ -4,12 +4,17 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
+
 #include "fp4pa/status.hpp"
 
 namespace fp4pa::python {
 
 /// Throws fp4pa.Error(status, detail) unless `status` is kOk. On the thread whose call failed: the detail is kept per thread.
 void check(Status status);
+
+/// Throws ValueError: what an argument is, and what it may be.
+[[noreturn]] void refuse(const std::string& is, const std::string& allowed);
 
 /// Calls the library without the interpreter's lock, and checks what it returns.
 template <class Call>

@@ -37,7 +37,7 @@ std::optional<Device> memory_of(std::string_view backend) {
 
 const Tensor& Place::also(const Tensor& other) const {
   if (other.device() != first_.device() || (other.device() != Device::kHost && other.device_id() != first_.device_id())) {
-    throw nb::value_error((place_of(other) + "; " + place_of(first_) + "; allowed: one device for all of a call").c_str());
+    refuse(place_of(other) + "; " + place_of(first_), "one device for all of a call");
   }
   return other;
 }
@@ -50,7 +50,7 @@ std::string Place::backend(const std::optional<std::string>& asked) const {
   const std::string name = asked ? *asked : kForced;
   const std::optional<Device> memory = memory_of(name);
   if (memory && *memory != first_.device()) {
-    throw nb::value_error((place_of(first_) + ", and the back end is \"" + name + "\"; allowed: one with this memory").c_str());
+    refuse(place_of(first_) + ", and the back end is \"" + name + "\"", "one with this memory");
   }
   return name;
 }
@@ -61,19 +61,23 @@ void* Place::stream(nb::handle asked) const {
     const Torch& torch = *Torch::get();
     const int current = torch.current_device();
     if (current != first_.device_id()) {
-      throw nb::value_error((place_of(first_) + ", and the current device is " + std::to_string(current) +
-                             "; allowed: the current device (torch.cuda.device makes one current)").c_str());
+      refuse(place_of(first_) + ", and the current device is " + std::to_string(current),
+             "the current device (torch.cuda.device makes one current)");
     }
     if (asked.is_none()) return torch.current_stream(current);
   }
   if (asked.is_none()) return nullptr;
   nb::object handle = nb::borrow(asked);
-  if (nb::hasattr(asked, "cuda_stream")) handle = asked.attr("cuda_stream");
-  else if (nb::hasattr(asked, "ptr")) handle = asked.attr("ptr");
-  else if (nb::hasattr(asked, "__cuda_stream__")) handle = nb::cast<nb::tuple>(asked.attr("__cuda_stream__")())[1];
+  if (nb::hasattr(asked, "cuda_stream"))
+    handle = asked.attr("cuda_stream");
+  else if (nb::hasattr(asked, "ptr"))
+    handle = asked.attr("ptr");
+  else if (nb::hasattr(asked, "__cuda_stream__"))
+    handle = nb::cast<nb::tuple>(asked.attr("__cuda_stream__")())[1];
   std::uintptr_t number = 0;
   if (nb::isinstance<nb::int_>(handle) && nb::try_cast(handle, number)) return reinterpret_cast<void*>(number);
-  throw nb::type_error("stream is no stream; allowed: None, a handle as a number, PyTorch's, CuPy's, or an object with __cuda_stream__");
+  throw nb::type_error(
+      "stream is no stream; allowed: None, a handle as a number, PyTorch's, CuPy's, or an object with __cuda_stream__");
 }
 
 Workspace workspace_of(const std::optional<Tensor>& workspace, const Place& place) {

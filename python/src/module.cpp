@@ -32,10 +32,12 @@ NB_MODULE(_core, m) {
       .def_ro("available", &fp4pa::BackendInfo::available, "Whether it can run here, now.")
       .def_ro("detail", &fp4pa::BackendInfo::detail, "The device or instruction set that it would use, or why it cannot run.")
       .def("__repr__", [](const fp4pa::BackendInfo& b) {
-        return std::string("Backend(name='") + b.name + "', available=" + (b.available ? "True" : "False") + ", detail='" + b.detail + "')";
+        return std::string("Backend(name='") + b.name + "', available=" + (b.available ? "True" : "False") + ", detail='" +
+               b.detail + "')";
       });
   m.def("backends", &backends, "The back ends of this build, best first.");
-  m.def("version_string", &fp4pa::version_string, "The library's version and back ends, for example \"0.1.0 (cpu, cpu-scalar)\".");
+  m.def("version_string", &fp4pa::version_string,
+        "The library's version and back ends, for example \"0.1.0 (cpu, cpu-scalar)\".");
   fp4pa::python::bind_cache(m);
   fp4pa::python::bind_cache_operations(m);
   fp4pa::python::bind_attention(m);

@@ -13,6 +13,7 @@
 #include "fp4pa/gemm.hpp"
 #include "fp4pa/quantize.hpp"
 #include "fp4pa/types.hpp"
+#include "python/src/error.hpp"
 
 namespace fp4pa::python {
 
@@ -25,18 +26,18 @@ template <class Enum>
   for (const Enum value : all) {
     if (name == name_of(value)) return value;
   }
-  std::string message = std::string(what) + " is \"" + std::string(name) + "\"; allowed:";
-  const char* separator = " ";
-  for (const Enum value : all) {
-    message += separator + ("\"" + std::string(name_of(value)) + "\"");
-    separator = ", ";
-  }
-  throw nanobind::value_error(message.c_str());
+  std::string allowed;
+  for (const Enum value : all) allowed += (allowed.empty() ? "\"" : ", \"") + std::string(name_of(value)) + "\"";
+  refuse(std::string(what) + " is \"" + std::string(name) + "\"", allowed);
 }
 
-[[nodiscard]] inline DType dtype(std::string_view name, const char* what) { return parse(name, what, {DType::kF32, DType::kF16, DType::kBF16}); }
+[[nodiscard]] inline DType dtype(std::string_view name, const char* what) {
+  return parse(name, what, {DType::kF32, DType::kF16, DType::kBF16});
+}
 [[nodiscard]] inline KvFormat kv_format(std::string_view name, const char* what) {
-  return parse(name, what, {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken, KvFormat::kFp8E4m3, KvFormat::kBf16, KvFormat::kF16, KvFormat::kMxfp8});
+  return parse(name, what,
+               {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kE8m0PerToken, KvFormat::kFp8E4m3, KvFormat::kBf16, KvFormat::kF16,
+                KvFormat::kMxfp8});
 }
 [[nodiscard]] inline VScaleAxis scale_axis(std::string_view name, const char* what) {
   return parse(name, what, {VScaleAxis::kHeadDim, VScaleAxis::kTokens});
@@ -53,13 +54,19 @@ template <class Enum>
 [[nodiscard]] inline MatrixPath matrix_path(std::string_view name) {
   return parse(name, "matrix_path", {MatrixPath::kAuto, MatrixPath::kNative, MatrixPath::kDecode});
 }
-[[nodiscard]] inline PageOrder page_order(std::string_view name) { return parse(name, "order", {PageOrder::kHnd, PageOrder::kNhd}); }
-[[nodiscard]] inline TableKind table_kind(std::string_view name) { return parse(name, "table_kind", {TableKind::kBlockTable, TableKind::kCsr}); }
+[[nodiscard]] inline PageOrder page_order(std::string_view name) {
+  return parse(name, "order", {PageOrder::kHnd, PageOrder::kNhd});
+}
+[[nodiscard]] inline TableKind table_kind(std::string_view name) {
+  return parse(name, "table_kind", {TableKind::kBlockTable, TableKind::kCsr});
+}
 [[nodiscard]] inline BlockFormat block_format(std::string_view name) {
   return parse(name, "format", {BlockFormat::kMxfp4, BlockFormat::kNvfp4, BlockFormat::kMxfp8});
 }
 /// Of weights, and of both operands of matmul.
-[[nodiscard]] inline BlockFormat fp4_format(std::string_view name) { return parse(name, "format", {BlockFormat::kMxfp4, BlockFormat::kNvfp4}); }
+[[nodiscard]] inline BlockFormat fp4_format(std::string_view name) {
+  return parse(name, "format", {BlockFormat::kMxfp4, BlockFormat::kNvfp4});
+}
 [[nodiscard]] inline ActivationForm activation_form(std::string_view name) {
   return parse(name, "activations", {ActivationForm::k16Bit, ActivationForm::kFp4});
 }

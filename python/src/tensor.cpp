@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "python/src/error.hpp"
 #include "python/src/torch.hpp"
 
 namespace nb = nanobind;
@@ -53,8 +54,10 @@ std::string text_of(nb::handle object) { return nb::cast<std::string>(nb::str(ob
 Tensor::Tensor(nb::handle object, const char* name, Access access) : name_(name), object_(nb::borrow(object)) {
   const Torch* torch = Torch::get();
   torch_ = torch != nullptr && torch->is_tensor(object);
-  if (torch_) take_torch(object, access);
-  else take_dlpack(object, access);
+  if (torch_)
+    take_torch(object, access);
+  else
+    take_dlpack(object, access);
   if (data_ == nullptr && size() == 0) data_ = address_of_nothing();
 }
 
@@ -65,7 +68,8 @@ void Tensor::take_axes(std::size_t count) {
 
 void Tensor::take_torch(nb::handle object, Access access) {
   const Torch& torch = *Torch::get();
-  if (access == Access::kWrite && nb::cast<bool>(object.attr("requires_grad"))) refuse("requires a gradient", "a tensor that does not, to be written");
+  if (access == Access::kWrite && nb::cast<bool>(object.attr("requires_grad")))
+    refuse("requires a gradient", "a tensor that does not, to be written");
   if (nb::cast<bool>(object.attr("is_cuda"))) {
     device_ = torch.is_rocm() ? Device::kRocm : Device::kCuda;
     device_id_ = nb::cast<int>(object.attr("get_device")());
@@ -80,7 +84,8 @@ void Tensor::take_torch(nb::handle object, Access access) {
   }
   element_ = torch.element_of(object.attr("dtype"));
   element_bytes_ = nb::cast<std::int64_t>(object.attr("element_size")());
-  if (object.attr("is_neg")().is(Py_True)) refuse("is negated when it is read (is_neg()), and its memory is not", "what resolve_neg() makes of it");
+  if (object.attr("is_neg")().is(Py_True))
+    refuse("is negated when it is read (is_neg()), and its memory is not", "what resolve_neg() makes of it");
   data_ = reinterpret_cast<void*>(nb::cast<std::uintptr_t>(object.attr("data_ptr")()));
 }
 
@@ -104,7 +109,9 @@ void Tensor::take_dlpack(nb::handle object, Access access) {
     array_ = nb::ndarray<nb::ro>(writable);
   } else if (!nb::try_cast(source, array_, false)) {
     const std::string of = nb::hasattr(object, "dtype") ? " of " + text_of(object.attr("dtype")) : "";
-    throw nb::type_error((std::string(name_) + " is " + text_of(object.type()) + of + "; allowed: a tensor with DLPack or the buffer protocol").c_str());
+    throw nb::type_error(
+        (std::string(name_) + " is " + text_of(object.type()) + of + "; allowed: a tensor with DLPack or the buffer protocol")
+            .c_str());
   } else if (access == Access::kWrite) {
     refuse("may not be written", "a tensor that may");
   }
@@ -179,7 +186,8 @@ const Tensor& Tensor::is_dense() const {
   std::int64_t expected = 1;
   for (int axis = ndim() - 1; axis >= 0; --axis) {
     if (size() > 0 && stride(axis) != expected) {
-      refuse("has a stride of " + std::to_string(stride(axis)) + " in axis " + std::to_string(axis) + " of " + shape_text(), "a contiguous tensor");
+      refuse("has a stride of " + std::to_string(stride(axis)) + " in axis " + std::to_string(axis) + " of " + shape_text(),
+             "a contiguous tensor");
     }
     expected *= extent(axis);
   }
@@ -187,7 +195,8 @@ const Tensor& Tensor::is_dense() const {
 }
 
 const Tensor& Tensor::has_rows() const {
-  if (ndim() > 0 && size() > 0 && stride(ndim() - 1) != 1) refuse("has a stride of " + std::to_string(stride(ndim() - 1)) + " in its last axis", "1");
+  if (ndim() > 0 && size() > 0 && stride(ndim() - 1) != 1)
+    refuse("has a stride of " + std::to_string(stride(ndim() - 1)) + " in its last axis", "1");
   return *this;
 }
 
@@ -214,12 +223,13 @@ std::string Tensor::shape_text() const {
 }
 
 void Tensor::refuse_elements(const char* allowed) const {
-  const std::string type = nb::hasattr(object_, "dtype") ? text_of(object_.attr("dtype")) : std::to_string(element_bytes_) + " bytes";
+  const std::string type =
+      nb::hasattr(object_, "dtype") ? text_of(object_.attr("dtype")) : std::to_string(element_bytes_) + " bytes";
   refuse("has elements of " + type, allowed);
 }
 
 void Tensor::refuse(const std::string& is, const std::string& allowed) const {
-  throw nb::value_error((std::string(name_) + " " + is + "; allowed: " + allowed).c_str());
+  python::refuse(std::string(name_) + " " + is, allowed);
 }
 
 void Tensor::ends_within(std::int64_t rows, const char* of) const {
@@ -229,13 +239,15 @@ void Tensor::ends_within(std::int64_t rows, const char* of) const {
 
 void Tensor::has_pages(std::int64_t sequence, std::int64_t pages) const {
   if (stride(0) > extent(1) && pages > extent(1)) {
-    refuse("has rows of " + std::to_string(extent(1)) + " pages", "at least the " + std::to_string(pages) + " that sequence " + std::to_string(sequence) + " needs");
+    refuse("has rows of " + std::to_string(extent(1)) + " pages",
+           "at least the " + std::to_string(pages) + " that sequence " + std::to_string(sequence) + " needs");
   }
 }
 
 const Tensor& Tensor::moves_along(int axis) const {
   if (extent(axis) > 1 && size() > 0 && stride(axis) == 0) {
-    refuse("has a stride of 0 in axis " + std::to_string(axis) + " of " + shape_text(), "rows of their own, as contiguous() makes them");
+    refuse("has a stride of 0 in axis " + std::to_string(axis) + " of " + shape_text(),
+           "rows of their own, as contiguous() makes them");
   }
   return *this;
 }
@@ -243,6 +255,11 @@ const Tensor& Tensor::moves_along(int axis) const {
 Rows rows_of(const Tensor& t) {
   t.moves_along(0).moves_along(1);
   return {t.extent(0) > 1 ? t.stride(0) : 0, t.extent(1) > 1 ? t.stride(1) : 0};
+}
+
+std::optional<float> number_of(nb::handle object) {
+  if (!nb::isinstance<nb::float_>(object) && !nb::isinstance<nb::int_>(object)) return std::nullopt;
+  return nb::cast<float>(nb::float_(nb::borrow(object)));
 }
 
 std::optional<Tensor> optional_tensor(nb::handle object, const char* name, Access access) {

@@ -55,8 +55,8 @@ class Tensor {
   // Each throws ValueError unless the tensor is so, and returns it, so that they can be chained.
   const Tensor& is_dtype(DType wanted) const;
   const Tensor& is_int32() const;
-  const Tensor& is_uint64() const;  ///< int64 too: PyTorch computes little with uint64
-  const Tensor& is_bytes() const;   ///< elements of 8 bits: uint8, or codes in a type of their own
+  const Tensor& is_uint64() const;                      ///< int64 too: PyTorch computes little with uint64
+  const Tensor& is_bytes() const;                       ///< elements of 8 bits: uint8, or codes in a type of their own
   const Tensor& is_bytes_of(std::size_t wanted) const;  ///< as many of them, contiguous, in any shape
   const Tensor& is_dense() const;                       ///< row-major, without gaps
   const Tensor& has_rows() const;                       ///< the last axis is contiguous
@@ -65,8 +65,9 @@ class Tensor {
   const Tensor& moves_along(int axis) const;  ///< its rows there are not one row again and again, as expand() makes them
 
   // Of tables of int32 in the host's memory.
-  void ends_within(std::int64_t rows, const char* of) const;        ///< an indptr's last entry is at most `rows`
-  void has_pages(std::int64_t sequence, std::int64_t pages) const;  ///< a row of [batch, pages] has as many, also where it is a part of a longer one
+  void ends_within(std::int64_t rows, const char* of) const;  ///< an indptr's last entry is at most `rows`
+  void has_pages(std::int64_t sequence,
+                 std::int64_t pages) const;  ///< a row of [batch, pages] has as many, also where it is a part of a longer one
 
   /// "[2, 3]"
   [[nodiscard]] std::string shape_text() const;
@@ -92,6 +93,9 @@ class Tensor {
   int device_id_ = 0;
   bool torch_ = false;
 };
+
+/// A number of Python's, where a tensor may stand as well.
+[[nodiscard]] std::optional<float> number_of(nanobind::handle object);
 
 /// A tensor where there is one; None is none.
 [[nodiscard]] std::optional<Tensor> optional_tensor(nanobind::handle object, const char* name, Access access = Access::kRead);

@@ -7,7 +7,8 @@ namespace nb = nanobind;
 namespace fp4pa::python {
 
 Torch::Torch(nb::handle module)
-    : tensor_(nb::object(module.attr("Tensor")).release().ptr()), cuda_(nb::object(module.attr("cuda")).release().ptr()),
+    : tensor_(nb::object(module.attr("Tensor")).release().ptr()),
+      cuda_(nb::object(module.attr("cuda")).release().ptr()),
       rocm_(!nb::object(module.attr("version").attr("hip")).is_none()) {
   int i = 0;
   for (const char* name : {"float32", "float16", "bfloat16", "int32", "int64", "uint64"}) {
