@@ -217,12 +217,7 @@ global_scale: NVFP4's decode multiplier, a number or a float32 tensor [batch]. S
         Tensor codes(codes_given, "codes", Access::kWrite), scales(scales_given, "scales", Access::kWrite);
         std::optional<Tensor> globals = optional_tensor(globals_given, "global_scales", Access::kWrite);
         const Matrices shape = matrices_of(w.is_dense());
-        QuantizeConfig config;
-        config.format = fp4_format(format);
-        config.scale_layout = scale_layout(layout);
-        config.scale_mode = scale_mode(mode);
-        config.nvfp4_scale = nvfp4_scale(nvfp4);
-        config.global_scale = global_scale;
+        const QuantizeConfig config = quantize_config(fp4_format(format), layout, mode, nvfp4, global_scale);
         Fp4Weight described;
         described.format = config.format;
         described.scale_layout = config.scale_layout;

@@ -28,17 +28,6 @@ Matrix matrix_of(const Tensor& t, BlockFormat format) {
   return {cols == 0 ? 0 : t.size() / cols, cols};
 }
 
-QuantizeConfig config_of(const std::string& format, const std::string& layout, const std::string& mode, const std::string& nvfp4,
-                         float global_scale) {
-  QuantizeConfig config;
-  config.format = block_format(format);
-  config.scale_layout = scale_layout(layout);
-  config.scale_mode = scale_mode(mode);
-  config.nvfp4_scale = nvfp4_scale(nvfp4);
-  config.global_scale = global_scale;
-  return config;
-}
-
 }  // namespace
 
 void bind_quantize(nb::module_& m) {
@@ -61,7 +50,7 @@ void bind_quantize(nb::module_& m) {
          const std::string& layout, const std::string& mode, const std::string& nvfp4, float global_scale,
          const std::optional<std::string>& backend, nb::handle stream, std::int32_t num_threads) {
         const Tensor x(x_given, "x"), codes(codes_given, "codes", Access::kWrite), scales(scales_given, "scales", Access::kWrite);
-        const QuantizeConfig config = config_of(format, layout, mode, nvfp4, global_scale);
+        const QuantizeConfig config = quantize_config(block_format(format), layout, mode, nvfp4, global_scale);
         const Matrix shape = matrix_of(x.is_dense(), config.format);
         const Place place(x);
         place.also(codes);
@@ -90,7 +79,7 @@ backend, stream, num_threads: as append's.)");
          const std::string& layout, float global_scale, const std::optional<std::string>& backend, nb::handle stream,
          std::int32_t num_threads) {
         const Tensor codes(codes_given, "codes"), scales(scales_given, "scales"), y(y_given, "y", Access::kWrite);
-        const QuantizeConfig config = config_of(format, layout, "floor", "amax_over_6", global_scale);
+        const QuantizeConfig config = quantize_config(block_format(format), layout, "floor", "amax_over_6", global_scale);
         const Matrix shape = matrix_of(y.is_dense(), config.format);
         const Place place(y);
         place.also(codes);

@@ -73,5 +73,16 @@ template <class Enum>
 [[nodiscard]] inline Mxfp8Decode mxfp8_decode(std::string_view name) {
   return parse(name, "decode", {Mxfp8Decode::kAuto, Mxfp8Decode::kPerTile, Mxfp8Decode::kOnce});
 }
+/// The choices of quantize and quantize_weight.
+[[nodiscard]] inline QuantizeConfig quantize_config(BlockFormat format, std::string_view layout, std::string_view mode,
+                                                    std::string_view nvfp4, float global_scale) {
+  QuantizeConfig config;
+  config.format = format;
+  config.scale_layout = scale_layout(layout);
+  config.scale_mode = scale_mode(mode);
+  config.nvfp4_scale = nvfp4_scale(nvfp4);
+  config.global_scale = global_scale;
+  return config;
+}
 
 }  // namespace fp4pa::python
