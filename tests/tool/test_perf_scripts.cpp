@@ -284,9 +284,9 @@ TEST_CASE("perf: gpu_check.sh knows its steps before it makes anything, and its 
   CHECK(!has(help.out, "set -u"));
   const test::ToolRun step = run_script("gpu_check.sh build tset", build);
   CHECK(step.exit_code == 2);
-  CHECK(has(step.out, "unknown step tset; allowed with RUNTIME=cuda: build test sanitize bench gemm"));
+  CHECK(has(step.out, "unknown step tset; allowed with RUNTIME=cuda: build test python sanitize bench gemm"));
   const test::ToolRun hip = run_script("gpu_check.sh build sanitize", build + "RUNTIME=hip ");
   CHECK(hip.exit_code == 2);
-  CHECK(has(hip.out, "unknown step sanitize; allowed with RUNTIME=hip: build test bench gemm"));
+  CHECK(has(hip.out, "unknown step sanitize; allowed with RUNTIME=hip: build test python bench gemm"));
   CHECK(!std::filesystem::exists(scratch.file("build")));
 }
