@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds, tests and measures a GPU back end on a machine with a GPU, in one command. A short table comes last.
 #
-#   perf/gpu_check.sh [build] [test] [python] [sanitize] [bench] [gemm]    gemm: matrix products alone. Default: build test bench
+#   perf/gpu_check.sh [build] [test] [python] [sanitize] [bench] [gemm]    Default: build test bench. python: the Python package and its tests;
+#                                                                                gemm: matrix products alone
 #   RUNTIME=hip perf/gpu_check.sh [build] [test] [python] [bench] [gemm]   the HIP back end, on an AMD GPU; never run so far
 #
 #   BUILD=build/gpu        where to build             OUT=$BUILD/results     JSON and logs              JOBS=$(nproc)

@@ -112,12 +112,10 @@ class PyAttentionPlan {
     args.q_head_stride = rows_of(q).head_stride;
     args.o_token_stride = rows_of(o).token_stride;
     args.o_head_stride = rows_of(o).head_stride;
-    args.batch = static_cast<std::int32_t>(batch);
+    args.batch = int32_of(batch, "batch");
     args.qo_indptr = static_cast<const std::int32_t*>(qo_indptr.data());
     args.seq_lens = static_cast<const std::int32_t*>(seq_lens.data());
-    const Workspace space = workspace_of(workspace, there);
-    args.workspace = space.data;
-    args.workspace_bytes = space.bytes;
+    set_workspace(args, workspace, there);
     args.stream = there.stream(stream);
     args.same_lengths = same_lengths;
     check_unlocked([&] { return fp4pa::run(plan_, args); });
@@ -163,7 +161,7 @@ void merge(nb::handle oa_given, nb::handle la_given, nb::handle ob_given, nb::ha
     place.also(t->is_shape({tokens, heads}, "[tokens, heads]").is_dtype(DType::kF32).is_dense());
   run_there(place, {backend, stream, num_threads}, [&](const ExecDesc& exec) {
     return merge_states(oa.data(), static_cast<const float*>(la.data()), ob.data(), static_cast<const float*>(lb.data()),
-                        o.data(), static_cast<float*>(l.data()), type, tokens * heads, static_cast<std::int32_t>(head_dim), exec);
+                        o.data(), static_cast<float*>(l.data()), type, tokens * heads, int32_of(head_dim, "head_dim"), exec);
   });
 }
 

@@ -64,7 +64,7 @@ void append_two_tiers(const TwoTierKvCache& cache, nb::handle k_given, nb::handl
   }
   run_there(place, {backend, stream, num_threads, validate}, [&](const ExecDesc& exec) {
     return append_two_tier(cache.desc(), k_in, v_in, static_cast<const std::int32_t*>(indptr.data()),
-                           static_cast<const std::int32_t*>(seq_lens.data()), static_cast<std::int32_t>(batch), tokens,
+                           static_cast<const std::int32_t*>(seq_lens.data()), int32_of(batch, "batch"), tokens,
                            static_cast<const std::int32_t*>(old_table.data()), old_table.stride(0),
                            static_cast<const std::int32_t*>(recent_table.data()), exec);
   });

@@ -31,8 +31,8 @@ struct Call {
   [[nodiscard]] DenseBatch rows(std::int32_t batch, std::int64_t q_tokens, std::int64_t kv_tokens, const Place& place) const {
     DenseBatch rows;
     rows.batch = batch;
-    rows.q_tokens = static_cast<std::int32_t>(q_tokens);
-    rows.kv_tokens = static_cast<std::int32_t>(kv_tokens);
+    rows.q_tokens = int32_of(q_tokens, "q's number of rows");
+    rows.kv_tokens = int32_of(kv_tokens, "k's number of rows");
     for (const auto* indptr : {&q_indptr, &kv_indptr}) {
       if (*indptr) place.also((*indptr)->is_shape({std::int64_t{batch} + 1}, "[batch + 1]").is_int32().is_dense());
     }
@@ -91,9 +91,7 @@ class PyDensePlan {
     args.o_head_stride = rows_of(o).head_stride;
     args.lse = call.lse_data(q.extent(0), config.num_q_heads, place);
     args.rows = call.rows(batch, q.extent(0), k.extent(0), place);
-    const Workspace space = workspace_of(call.workspace, place);
-    args.workspace = space.data;
-    args.workspace_bytes = space.bytes;
+    set_workspace(args, call.workspace, place);
     args.stream = place.stream(stream);
     check_unlocked([&] { return run_dense_attention(plan_, args); });
   }
@@ -159,9 +157,7 @@ class PyMxfp8Plan {
     args.o_head_stride = rows_of(o).head_stride;
     args.lse = call.lse_data(tokens, config.num_q_heads, place);
     args.rows = call.rows(batch, tokens, k.codes().extent(0), place);
-    const Workspace space = workspace_of(call.workspace, place);
-    args.workspace = space.data;
-    args.workspace_bytes = space.bytes;
+    set_workspace(args, call.workspace, place);
     args.stream = place.stream(stream);
     check_unlocked([&] { return run_mxfp8_attention(plan_, args); });
   }

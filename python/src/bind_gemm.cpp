@@ -252,9 +252,7 @@ global_scale is used. The rest as quantize's.)");
         Linear call(x, weight, out, bias, activations, mode, nvfp4, x_global_scale, weight_settled);
         const std::optional<Tensor> workspace = optional_tensor(workspace_given, "workspace", Access::kWrite);
         const Place place(call.x);
-        const Workspace space = workspace_of(workspace, place);
-        call.args.workspace = space.data;
-        call.args.workspace_bytes = space.bytes;
+        set_workspace(call.args, workspace, place);
         run_there(place, {backend, stream, num_threads}, [&](const ExecDesc& exec) { return fp4_linear(call.args, exec); });
       },
       "x"_a, "weight"_a, "out"_a, "bias"_a = nb::none(), nb::kw_only(), "activations"_a = "a16", "scale_mode"_a = "floor",
@@ -289,9 +287,7 @@ backend, stream, num_threads: as append's.)");
         Matmul call(a, b, out, format, mode, nvfp4);
         const std::optional<Tensor> workspace = optional_tensor(workspace_given, "workspace", Access::kWrite);
         const Place place(call.a);
-        const Workspace space = workspace_of(workspace, place);
-        call.args.workspace = space.data;
-        call.args.workspace_bytes = space.bytes;
+        set_workspace(call.args, workspace, place);
         run_there(place, {backend, stream, num_threads}, [&](const ExecDesc& exec) { return fp4_matmul(call.args, exec); });
       },
       "a"_a, "b"_a, "out"_a, nb::kw_only(), "format"_a = "mxfp4", "scale_mode"_a = "floor", "nvfp4_scale"_a = "amax_over_6",

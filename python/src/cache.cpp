@@ -1,7 +1,5 @@
 #include "python/src/cache.hpp"
 
-#include <limits>
-
 #include "python/src/error.hpp"
 #include "python/src/names.hpp"
 
@@ -15,13 +13,6 @@ struct Axes {
   int heads, tokens;
 };
 Axes axes_of(PageOrder order) { return order == PageOrder::kHnd ? Axes{1, 2} : Axes{2, 1}; }
-
-std::int32_t narrow(std::int64_t value, const char* what) {
-  if (value > std::numeric_limits<std::int32_t>::max()) {
-    refuse(std::string(what) + " is " + std::to_string(value), "up to 2^31 - 1");
-  }
-  return static_cast<std::int32_t>(value);
-}
 
 void require_4d(const Tensor& t, PageOrder order) {
   t.is_shape({-1, -1, -1, -1}, order == PageOrder::kHnd ? "[num_pages, num_kv_heads, page_size, row]"
@@ -101,9 +92,9 @@ KvCache::KvCache(const KvTensor& k, const KvTensor& v, const std::string& order,
   const Axes axes = axes_of(order_);
   for (const KvTensor* t : {&k_, &v_}) require_4d(t->data(), order_);
   desc_.num_pages = k_.data().extent(0);
-  desc_.num_kv_heads = narrow(k_.data().extent(axes.heads), "num_kv_heads");
-  desc_.page_size = narrow(k_.data().extent(axes.tokens), "page_size");
-  desc_.head_dim = narrow(k_.head_dim(), "head_dim");
+  desc_.num_kv_heads = int32_of(k_.data().extent(axes.heads), "num_kv_heads");
+  desc_.page_size = int32_of(k_.data().extent(axes.tokens), "page_size");
+  desc_.head_dim = int32_of(k_.head_dim(), "head_dim");
   desc_.rotation = static_cast<Rotation>(rotation);
   desc_.scale_mode = scale_mode(mode);
   desc_.nvfp4_scale = nvfp4_scale(nvfp4);

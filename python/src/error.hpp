@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
 #include <string>
 
 #include "fp4pa/status.hpp"
@@ -15,6 +16,9 @@ void check(Status status);
 
 /// Throws ValueError: what an argument is, and what it may be.
 [[noreturn]] void refuse(const std::string& is, const std::string& allowed);
+
+/// A count for the library, most of whose counts have 32 bits. @throws ValueError for one that does not fit
+[[nodiscard]] std::int32_t int32_of(std::int64_t value, const char* what);
 
 /// Calls the library without the interpreter's lock, and checks what it returns.
 template <class Call>

@@ -3,7 +3,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -66,5 +65,11 @@ constexpr std::size_t kWorkspaceAlignment = 256;
 /// What Python is told to bring for `bytes`: room to align any start.
 [[nodiscard]] constexpr std::size_t with_alignment(std::size_t bytes) { return bytes == 0 ? 0 : bytes + kWorkspaceAlignment - 1; }
 [[nodiscard]] Workspace workspace_of(const std::optional<Tensor>& workspace, const Place& place);
+template <class Args>
+void set_workspace(Args& args, const std::optional<Tensor>& workspace, const Place& place) {
+  const Workspace space = workspace_of(workspace, place);
+  args.workspace = space.data;
+  args.workspace_bytes = space.bytes;
+}
 
 }  // namespace fp4pa::python
