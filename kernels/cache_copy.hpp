@@ -1,23 +1,33 @@
 // copy_pages: whole pages, code rows and scale rows, and not one byte more. What lies between a page's rows need not belong
-// to this cache.
+// to this cache; rows with nothing between them are copied as one.
 #pragma once
 
 #include "kernels/cache_ops.hpp"
 #include "kernels/cache_rows.hpp"
+#include "kernels/piece.hpp"
 
 namespace fp4pa::FP4PA_GPU {
-
-/// Sixteen bytes that move at once.
-struct alignas(16) Chunk {
-  std::uint32_t words[4];
-};
 
 /// Rows at base + page * page_stride + i * outer_stride + j * inner_stride, each `bytes` long.
 struct PageRows {
   std::uint8_t* base;
   std::int64_t page_stride, outer_stride, inner_stride;
   std::int64_t outer, inner;
-  std::int32_t bytes;
+  std::int64_t bytes;
+
+  /// Rows that follow each other as one: those of a dense page all become one.
+  [[nodiscard]] PageRows merged() const {
+    PageRows r = *this;
+    const auto merge = [&](std::int64_t& count, std::int64_t stride) {
+      if (count != 1 && stride != r.bytes) return;
+      r.bytes *= count;
+      count = 1;
+    };
+    merge(r.inner, r.inner_stride);
+    merge(r.outer, r.outer_stride);
+    merge(r.inner, r.inner_stride);
+    return r;
+  }
 };
 
 struct CopyArgs {
@@ -42,28 +52,51 @@ inline PageRows scale_rows(const KvCacheDesc& cache, const KvTensorDesc& tensor)
           core::scale_row_bytes(tensor.format, tensor.scale_axis, cache.head_dim)};
 }
 
-/// block_id_y() is the part. Code rows are whole 16-byte chunks at 16-byte addresses; scale rows are bytes.
+/// The rows of a page in units, several of a thread's on their way at once.
+template <class Unit>
+FP4PA_DEVICE inline void copy_in_units(const PageRows& r, const std::uint8_t* from, std::uint8_t* to) {
+  constexpr int kAtOnce = 4;
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Unit));
+  const std::int64_t rows = r.outer * r.inner;
+  const std::int64_t of_row = r.bytes / kBytes;
+  const auto place = [&](std::int64_t unit) {
+    if (rows == 1) return unit * kBytes;
+    const std::int64_t row = unit / of_row;
+    return row / r.inner * r.outer_stride + row % r.inner * r.inner_stride + unit % of_row * kBytes;
+  };
+  for (std::int64_t first = thread_id(); first < rows * of_row; first += kAtOnce * kThreads) {
+    Unit units[kAtOnce]{};
+    FP4PA_UNROLL
+    for (int u = 0; u < kAtOnce; ++u) {
+      const std::int64_t unit = first + u * kThreads;
+      if (unit < rows * of_row) units[u] = *reinterpret_cast<const Unit*>(from + place(unit));
+    }
+    FP4PA_UNROLL
+    for (int u = 0; u < kAtOnce; ++u) {
+      const std::int64_t unit = first + u * kThreads;
+      if (unit < rows * of_row) *reinterpret_cast<Unit*>(to + place(unit)) = units[u];
+    }
+  }
+}
+
+/// block_id_y() is the part. Codes are whole 16 bytes at addresses of 16; scales may lie anywhere.
 FP4PA_KERNEL(copy_rows, kThreads, CopyArgs args) {
   const PageRows& r = args.parts[block_id_y()];
   const auto unaligned = reinterpret_cast<std::uintptr_t>(r.base) | static_cast<std::uintptr_t>(r.page_stride) |
-                         static_cast<std::uintptr_t>(r.outer_stride) | static_cast<std::uintptr_t>(r.inner_stride) |
-                         static_cast<std::uintptr_t>(r.bytes);
-  const int unit = unaligned % 16 == 0 ? 16 : 1;
-  const std::int64_t units = r.bytes / unit;
+                         static_cast<std::uintptr_t>(r.outer == 1 ? 0 : r.outer_stride) |
+                         static_cast<std::uintptr_t>(r.inner == 1 ? 0 : r.inner_stride) | static_cast<std::uintptr_t>(r.bytes);
   for (std::int64_t c = block_id(); c < args.num_copies; c += args.blocks) {
     const std::int32_t src = args.src[c];
     const std::int32_t dst = args.dst[c];
     if (src < 0 || src >= args.num_pages || dst < 0 || dst >= args.num_pages) continue;
-    for (std::int64_t i = thread_id(); i < r.outer * r.inner * units; i += kThreads) {
-      const std::int64_t row = i / units;
-      const std::int64_t at = row / r.inner * r.outer_stride + row % r.inner * r.inner_stride + i % units * unit;
-      const std::uint8_t* const from = r.base + src * r.page_stride + at;
-      std::uint8_t* const to = r.base + dst * r.page_stride + at;
-      if (unit == 16) {
-        *reinterpret_cast<Chunk*>(to) = *reinterpret_cast<const Chunk*>(from);
-      } else {
-        *to = *from;
-      }
+    const std::uint8_t* const from = r.base + src * r.page_stride;
+    std::uint8_t* const to = r.base + dst * r.page_stride;
+    if (unaligned % 16 == 0) {
+      copy_in_units<Words<16>>(r, from, to);
+    } else if (unaligned % 4 == 0) {
+      copy_in_units<std::uint32_t>(r, from, to);
+    } else {
+      copy_in_units<std::uint8_t>(r, from, to);
     }
   }
 }
@@ -74,8 +107,8 @@ Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::
   const auto blocks = static_cast<std::int32_t>(num_copies < 65536 ? num_copies : 65536);
   CopyArgs args{{}, 0, src, dst, num_copies, cache.num_pages, blocks};
   for (const KvTensorDesc* tensor : {&cache.k, &cache.v}) {
-    args.parts[args.num_parts++] = code_rows(cache, *tensor);
-    if (has_scales(tensor->format)) args.parts[args.num_parts++] = scale_rows(cache, *tensor);
+    args.parts[args.num_parts++] = code_rows(cache, *tensor).merged();
+    if (has_scales(tensor->format)) args.parts[args.num_parts++] = scale_rows(cache, *tensor).merged();
   }
   return launch(copy_rows, grid(args.blocks, args.num_parts), kThreads, 0, exec.stream, args, "launching copy_pages");
 }

@@ -305,6 +305,17 @@ template <Nvfp4Scale kChoice, DType kDType, int kN>
   }
 }
 
+/// A piece of either FP4 format, as `c` says; of MXFP4 the neighbouring lane has the other half of the group.
+/// @param global    of NVFP4, whatever `c` has
+/// @param to_units  1 / global
+template <DType kDType>
+[[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_fp4_piece(const RawPiece<kDType, 16>& raw, const QuantizeConfig& c, float global,
+                                                              float to_units) {
+  if (c.format != BlockFormat::kNvfp4) return encode_mxfp4_piece(raw, core::e8m0_carry<core::E2M1>(c.scale_mode), 2);
+  if (c.nvfp4_scale == Nvfp4Scale::kAmaxOver6) return encode_nvfp4_piece<Nvfp4Scale::kAmaxOver6>(raw, global, to_units);
+  return encode_nvfp4_piece<Nvfp4Scale::kFourOverSix>(raw, global, to_units);
+}
+
 [[nodiscard]] FP4PA_DEVICE inline PieceCodes encode_mxfp8_piece(const float (&x)[16], std::uint32_t carry) {
   PieceCodes out;
   out.scales[0] = core::e8m0_with_carry<core::E4M3>(amax_of_lanes(piece_amax<16>(x), 2), carry);

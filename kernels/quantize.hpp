@@ -1,11 +1,9 @@
 // quantize, dequantize: a thread per piece of a tensor, in words (piece.hpp), where addresses allow; else a thread per group, with
-// core's block encoders. merge_states: a warp per row.
+// core's block encoders.
 #pragma once
 
-#include <algorithm>
 #include <type_traits>
 
-#include "core/attention/softmax_state.hpp"
 #include "core/divisor.hpp"
 #include "core/formats/block.hpp"
 #include "core/formats/scale_layout.hpp"
@@ -109,14 +107,7 @@ FP4PA_KERNEL(quantize_pieces, kPieceThreads, TensorPieceArgs args) {
     return;
   }
   const bool nvfp4 = c.format == BlockFormat::kNvfp4;
-  PieceCodes out;
-  if (!nvfp4) {
-    out = encode_mxfp4_piece(raw, core::e8m0_carry<core::E2M1>(c.scale_mode), 2);
-  } else if (c.nvfp4_scale == Nvfp4Scale::kAmaxOver6) {
-    out = encode_nvfp4_piece<Nvfp4Scale::kAmaxOver6>(raw, c.global_scale, args.to_units);
-  } else {
-    out = encode_nvfp4_piece<Nvfp4Scale::kFourOverSix>(raw, c.global_scale, args.to_units);
-  }
+  const PieceCodes out = encode_fp4_piece(raw, c, c.global_scale, args.to_units);
   if (!there) return;
   reinterpret_cast<Words<8>*>(t.codes)[piece] = {{out.codes.w[0], out.codes.w[1]}};
   if (nvfp4) {
@@ -198,42 +189,6 @@ FP4PA_KERNEL(dequantize_pieces, kPieceThreads, TensorPieceArgs args) {
   return (args.rows * args.groups_per_row() + kGroupThreads - 1) / kGroupThreads;
 }
 
-/// As backends/cpu/merge.cpp: both weights relative to the larger LSE, empty states left out by selection. A warp a row.
-FP4PA_DEVICE inline void merge_row(const api::MergeRequest& r, std::int64_t row) {
-  const float lse_a = r.lse_a[row];
-  const float lse_b = r.lse_b[row];
-  const bool empty_a = lse_a == core::kMinusInf;
-  const bool empty_b = lse_b == core::kMinusInf;
-  const bool a_larger = lse_a >= lse_b;
-  const float small = core::math::exp(a_larger ? lse_b - lse_a : lse_a - lse_b);
-  const float sum = 1.0f + small;
-  const float weight_a = a_larger ? 1.0f / sum : small / sum;
-  const float weight_b = a_larger ? small / sum : 1.0f / sum;
-  const float lse = empty_a ? lse_b : empty_b ? lse_a : (a_larger ? lse_a : lse_b) + core::math::log1p(small);
-  sync_warp();  // o and lse may be the inputs: everything of a row is read by its warp before it is written
-  for (int d = thread_id() % kLanes; d < r.head_dim; d += kLanes) {
-    const std::int64_t at = row * r.head_dim + d;
-    float a = 0.0f;
-    float b = 0.0f;
-    if (!empty_a) core::load_plain_row(core::element_address(r.oa, r.dtype, at), r.dtype, 1, &a);
-    if (!empty_b) core::load_plain_row(core::element_address(r.ob, r.dtype, at), r.dtype, 1, &b);
-    const float value = empty_a ? b : empty_b ? a : weight_a * a + weight_b * b;
-    core::store_plain_row(&value, 1, r.dtype, core::element_address(r.o, r.dtype, at));
-  }
-  if (thread_id() % kLanes == 0) r.lse[row] = lse;
-}
-
-/// Rows of a block, and the most blocks of a grid: the threads of a grid are counted in 32 bits.
-constexpr int kMergedRows = kGroupThreads / kLanes;
-constexpr std::int64_t kMostMergeBlocks = 1 << 20;
-FP4PA_KERNEL(merge_rows, kGroupThreads, api::MergeRequest r) {
-  // What passes the grid is left to its blocks, in further rounds.
-  for (std::int64_t row = std::int64_t{block_id()} * kMergedRows + thread_id() / kLanes; row < r.rows;
-       row += kMostMergeBlocks * kMergedRows) {
-    merge_row(r, row);
-  }
-}
-
 Status quantize(const QuantizeConfig& config, const void* x, DType dtype, std::int64_t rows, std::int64_t cols,
                 void* codes, void* scales, const ExecDesc& exec) noexcept {
   const TensorArgs args{config, const_cast<void*>(x), dtype, rows, cols, static_cast<std::uint8_t*>(codes),
@@ -258,11 +213,6 @@ Status dequantize(const QuantizeConfig& config, const void* codes, const void* s
                          "launching dequantize");
   }
   return launch(dequantize_groups, grid(blocks_of(args)), kGroupThreads, 0, exec.stream, args, "launching dequantize");
-}
-
-Status merge_states(const api::MergeRequest& request, const ExecDesc& exec) noexcept {
-  const std::int64_t blocks = std::min((request.rows + kMergedRows - 1) / kMergedRows, kMostMergeBlocks);
-  return launch(merge_rows, grid(blocks), kGroupThreads, 0, exec.stream, request, "launching merge_states");
 }
 
 }  // namespace fp4pa::FP4PA_GPU

@@ -11,6 +11,7 @@
 #include "kernels/gemm_quantize.hpp"
 #include "kernels/gemm_terms.hpp"
 #include "kernels/merge.hpp"
+#include "kernels/merge_states.hpp"
 #include "kernels/quantize.hpp"
 #include "kernels/schedule.hpp"
 #include "tests/kernels/on_host.hpp"

@@ -14,12 +14,13 @@ struct Target {
   decltype(fp4pa::api::Backend::copy_pages) copy_pages;
   decltype(fp4pa::api::Backend::quantize) quantize;
   decltype(fp4pa::api::Backend::dequantize) dequantize;
+  decltype(fp4pa::api::Backend::merge_states) merge_states;
 };
 
 inline const Target kTargets[] = {
     {fp4pa::gpu_test::kBackendName, fp4pa::api::kMirroredBackend.append, fp4pa::api::kMirroredBackend.append_two_tier,
      fp4pa::api::kMirroredBackend.gather, fp4pa::api::kMirroredBackend.copy_pages, fp4pa::api::kMirroredBackend.quantize,
-     fp4pa::api::kMirroredBackend.dequantize},
+     fp4pa::api::kMirroredBackend.dequantize, fp4pa::api::kMirroredBackend.merge_states},
 };
 
 /// Whether a configuration is among those that run, of one seed like of another.

@@ -13,10 +13,11 @@ struct Target {
   decltype(fp4pa::api::Backend::copy_pages) copy_pages;
   decltype(fp4pa::api::Backend::quantize) quantize;
   decltype(fp4pa::api::Backend::dequantize) dequantize;
+  decltype(fp4pa::api::Backend::merge_states) merge_states;
 };
 
 inline Target target_of(const fp4pa::api::Backend& b) {
-  return {b.name, b.append, b.append_two_tier, b.gather, b.copy_pages, b.quantize, b.dequantize};
+  return {b.name, b.append, b.append_two_tier, b.gather, b.copy_pages, b.quantize, b.dequantize, b.merge_states};
 }
 inline const Target kTargets[] = {target_of(fp4pa::kernels_test::kLanes32.backend),
                                   target_of(fp4pa::kernels_test::kLanes64.backend)};
