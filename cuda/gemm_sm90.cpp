@@ -167,9 +167,7 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   *out = {};
   const bool nvfp4 = a.weight.format == BlockFormat::kNvfp4;
   const core::WeightLayout layout{a.weight.format, a.weight.scale_layout, a.weight.rows, a.weight.cols};
-  // The kernels of sm_80 are faster after the kernel that quantises a few rows of X.
-  const bool theirs = a.m <= sm90::kSixteenX && a.activations == ActivationForm::kFp4;
-  if (device.compute_capability != 90 || layout.code_row_bytes() % 16 != 0 || theirs) return Status::kOk;
+  if (device.compute_capability != 90 || layout.code_row_bytes() % 16 != 0) return Status::kOk;
   Sm90Division d{};
   d.stages = static_cast<std::int32_t>(ceil_div(a.weight.cols, sm80::kGemmStage));
   d.bf16 = a.activations == ActivationForm::k16Bit && a.x_dtype == DType::kBF16 && has_whole_pieces(a);

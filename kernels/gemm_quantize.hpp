@@ -1,20 +1,13 @@
-// Around a matrix product: weights to codes, X to the rows that the decoding kernels read, and the magnitudes that both need.
+// Around a matrix product: weights to codes, X to the rows that the decoding kernels read, and the magnitudes that both need. A thread
+// per group or unit of any shape and address; where rows are whole groups at 16 bytes, gemm_pieces.hpp has the same in words.
 #pragma once
 
 #include "core/formats/block.hpp"
-#include "core/gemm/prepare.hpp"
-#include "core/gemm/weight.hpp"
 #include "core/paging/plain_row.hpp"
-#include "kernels/gemm_ops.hpp"
+#include "kernels/gemm_args.hpp"
+#include "kernels/gemm_pieces.hpp"
 
 namespace fp4pa::FP4PA_GPU {
-
-constexpr int kGemmThreads = 256;
-
-/// 16 bytes in one load or store.
-struct alignas(16) FourWords {
-  std::uint32_t w[4];
-};
 
 /// Eight elements from `first` on, zeros past `cols`; 16-byte loads where the address allows.
 FP4PA_DEVICE inline void load_8(const void* row, DType dtype, std::int64_t first, std::int64_t cols, float* out) {
@@ -40,21 +33,6 @@ FP4PA_DEVICE inline void load_8(const void* row, DType dtype, std::int64_t first
     out[i] = 0.0f;
     if (first + i < cols) core::load_plain_row(core::element_address(row, dtype, first + i), dtype, 1, out + i);
   }
-}
-
-/// The largest of a block's values, in all threads; once a kernel.
-FP4PA_DEVICE inline std::uint32_t block_max(std::uint32_t value) {
-  constexpr int kParts = kGemmThreads / kLanes;
-  FP4PA_SHARED std::uint32_t of_warp[kParts];
-  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
-    const std::uint32_t other = shuffle_xor(value, mask);
-    value = other > value ? other : value;
-  }
-  if (thread_id() % kLanes == 0) of_warp[thread_id() / kLanes] = value;
-  sync_block();
-  std::uint32_t all = 0;  // of shared memory alone: the same in all threads, as the compiler sees
-  for (int i = 0; i < kParts; ++i) all = of_warp[i] > all ? of_warp[i] : all;
-  return all;
 }
 
 struct AmaxArgs {
@@ -88,16 +66,6 @@ FP4PA_KERNEL(globals_of, kGemmThreads, GlobalsArgs args) {
   if (b < args.batch) args.globals[b] = core::nvfp4_global_scale(core::float_bits(args.globals[b]));
 }
 
-struct WeightArgs {
-  QuantizeConfig config;
-  const void* w;
-  DType dtype;
-  std::int64_t rows, cols;
-  std::uint8_t* codes;
-  std::uint8_t* scales;
-  const float* globals;  // null: config.global_scale
-};
-
 /// A thread per group; batches in y.
 FP4PA_KERNEL(quantize_weight_groups, kGemmThreads, WeightArgs args) {
   const core::WeightLayout layout{args.config.format, args.config.scale_layout, args.rows, args.cols};
@@ -119,24 +87,6 @@ FP4PA_KERNEL(quantize_weight_groups, kGemmThreads, WeightArgs args) {
   }
 }
 
-struct PrepareArgs {
-  const void* x;
-  DType dtype;
-  std::int64_t m, batch, cols;
-  BlockFormat format;  // that it is quantised to
-  ScaleMode scale_mode;
-  Nvfp4Scale nvfp4_scale;
-  float global;               // NVFP4: 0 takes it from amax
-  const std::uint32_t* amax;  // [batch] bits
-  std::uint16_t* out;         // [batch * m, out_cols]
-  std::int64_t out_cols;      // a multiple of 32
-  float* inverse;             // [batch * m]
-  float* globals;             // null, or [batch]
-  std::int32_t shares;        // blocks of a row
-  bool paired;
-  std::int64_t first_row;     // of the launch
-};
-
 /// 32 elements quantised and decoded in place, without the tensor's multiplier.
 FP4PA_DEVICE inline void through_fp4(const PrepareArgs& args, float global, float* x) {
   FP4PA_OWN_ARRAY(std::uint8_t, codes, 16, kGemmThreads);
@@ -149,17 +99,6 @@ FP4PA_DEVICE inline void through_fp4(const PrepareArgs& args, float global, floa
     const std::uint8_t scale = core::encode_e2m1_e8m0(x, 32, args.scale_mode, codes);
     core::decode_e2m1_e8m0(codes, 32, scale, x);
   }
-}
-
-/// Eight columns of X in the order that the products want.
-FP4PA_DEVICE inline FourWords eight_to_f16(const PrepareArgs& p, const float* x, float scale) {
-  FourWords words;
-  if (p.paired) {
-    core::pair_columns(x, scale, pack_f16, words.w);
-  } else {
-    core::neighbour_columns(x, scale, pack_f16, words.w);
-  }
-  return words;
 }
 
 /// Rows of bf16 that a block has for itself, of up to this many eights a thread, are read once: all at once, and kept until the row's
@@ -200,6 +139,7 @@ FP4PA_DEVICE inline float prepare_held_row(const PrepareArgs& p, std::int64_t ro
 /// A row of X in x, a share of its units in y. bf16, f32 and decoded values become f16 times a power of two (row_scale).
 template <bool kQuantise>
 FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
+  wait_for_previous();
   allow_dependents();
   const std::int64_t row = p.first_row + block_id();
   const std::int64_t b = row / p.m;
@@ -269,8 +209,9 @@ template <class F>
 Status prepare_x(const LinearArgs& a, const api::PreparedX& to, const ExecDesc& exec) noexcept {
   auto* const memory = static_cast<std::uint8_t*>(a.workspace);
   const bool quantise = a.activations == ActivationForm::kFp4;
+  const bool pieces = quantise && in_fp4_pieces(a.weight.format, a.x, 1, a.weight.cols);
   // Few rows are shared by several blocks: each finds the row's largest element itself.
-  const std::int64_t share = to.rows >= 128 ? 1 : gemm_blocks(to.cols / (quantise ? 32 : 8));
+  const std::int64_t share = to.rows >= 128 ? 1 : gemm_blocks(to.cols / (pieces ? 16 : quantise ? 32 : 8));
   PrepareArgs args{a.x, a.x_dtype, a.m, a.batch, a.weight.cols, a.weight.format, a.scale_mode, a.nvfp4_scale, a.x_global_scale,
                    nullptr, reinterpret_cast<std::uint16_t*>(memory), to.cols, reinterpret_cast<float*>(memory + to.inverse),
                    nullptr, static_cast<std::int32_t>(share < 16 ? share : 16), to.paired, 0};
@@ -283,10 +224,10 @@ Status prepare_x(const LinearArgs& a, const api::PreparedX& to, const ExecDesc& 
       args.amax = amax;
     }
   }
+  auto* const kernel = pieces ? FP4PA_OF_DTYPE(a.x_dtype, prepare_pieces) : quantise ? prepare_rows<true> : prepare_rows<false>;
   return launch_rows(to.rows, [&](std::int64_t first, std::int64_t rows) {
     args.first_row = first;
-    return launch(quantise ? prepare_rows<true> : prepare_rows<false>, grid(rows, args.shares), kGemmThreads, 0, exec.stream, args,
-                  "preparing x");
+    return launch_beside(kernel, grid(rows, args.shares), kGemmThreads, exec.stream, args, "preparing x");
   });
 }
 
@@ -299,12 +240,19 @@ Status quantize_weight(const api::WeightRequest& r, const ExecDesc& exec) noexce
     const Status s = launch(globals_of, grid(gemm_blocks(r.batch)), kGemmThreads, 0, exec.stream, globals, "launching globals");
     if (s != Status::kOk) return s;
   }
-  if (layout.scale_layout == ScaleLayout::kBlocked) {
+  const bool padded = r.rows % core::kScaleAtomRows != 0 || layout.groups() % core::kScaleAtomGroups != 0;
+  if (layout.scale_layout == ScaleLayout::kBlocked && padded) {
     const auto bytes = static_cast<std::size_t>(r.batch * layout.scale_bytes());
     if (const Status s = clear(r.scales, bytes, exec.stream, "clearing the scales' padding"); s != Status::kOk) return s;
   }
   const WeightArgs args{r.config, r.w, r.dtype, r.rows, r.cols, static_cast<std::uint8_t*>(r.codes),
                         static_cast<std::uint8_t*>(r.scales), r.global_scales};
+  if (in_fp4_pieces(r.config.format, r.w, r.rows, r.cols)) {
+    const auto count = static_cast<std::uint32_t>(r.rows * r.cols / 16);
+    const WeightPieceArgs pieces{args, count, core::Divisor::of(static_cast<std::uint32_t>(layout.groups()))};
+    return launch(FP4PA_OF_DTYPE(r.dtype, quantize_weight_pieces), grid((count + kPieceThreads - 1) / kPieceThreads, r.batch), kPieceThreads, 0,
+                  exec.stream, pieces, "launching quantize_weight");
+  }
   return launch(quantize_weight_groups, grid(gemm_blocks(r.rows * layout.groups()), r.batch), kGemmThreads, 0, exec.stream, args,
                 "launching quantize_weight");
 }
