@@ -57,8 +57,10 @@ add_library(fp4pa_tool_parts STATIC
   tools/fp4pa/bench_append.cpp
   tools/fp4pa/bench_bandwidth.cpp
   tools/fp4pa/bench_compare.cpp
+  tools/fp4pa/bench_copy.cpp
   tools/fp4pa/bench_decode.cpp
   tools/fp4pa/bench_gemm.cpp
+  tools/fp4pa/bench_merge.cpp
   tools/fp4pa/bench_quantize.cpp
   tools/fp4pa/bench_report.cpp
   tools/fp4pa/bench_suite.cpp
@@ -102,8 +104,8 @@ endif()
 
 # These files hold CLI11 and JSON templates that run once per start: 13.4 s each at -O3 and 8.6 s at -O1 (g++ 12), and it is
 # them that a first `./run attend` waits for. The files that compute keep the build type's level.
-set(once_per_start main info info_kernels attend quantize bench bench_append bench_bandwidth bench_compare bench_decode bench_quantize
-    bench_report bench_suite json_output bench_dense bench_gemm)
+set(once_per_start main info info_kernels attend quantize bench bench_append bench_bandwidth bench_compare bench_copy bench_decode bench_quantize
+    bench_report bench_suite json_output bench_dense bench_gemm bench_merge)
 list(TRANSFORM once_per_start PREPEND "${PROJECT_SOURCE_DIR}/tools/fp4pa/")
 list(TRANSFORM once_per_start APPEND ".cpp")
 set_source_files_properties(${once_per_start} PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O1>")

@@ -25,6 +25,8 @@ constexpr BenchKind kKinds[] = {
     {"prefill", "Attention of a whole prompt over its paged cache", make_bench_prefill},
     {"graph", "Replays of a decode that was recorded as a graph, per call", make_bench_graph},
     {"append", "Append to a paged cache, and gather from it", make_bench_append},
+    {"copy", "Copy pages of a cache to others", make_bench_copy},
+    {"merge", "Merge attention over disjoint keys", make_bench_merge},
     {"quantize", "Quantise tensors, and dequantise them", make_bench_quantize},
     {"gemm", "Multiply activations with an FP4 weight", make_bench_gemm},
     {"dense", "Attention over contiguous Q, K and V, quantised on the way", make_bench_dense},

@@ -140,6 +140,8 @@ std::unique_ptr<Benchmark> make_bench_decode();
 std::unique_ptr<Benchmark> make_bench_prefill();
 std::unique_ptr<Benchmark> make_bench_graph();
 std::unique_ptr<Benchmark> make_bench_append();
+std::unique_ptr<Benchmark> make_bench_copy();
+std::unique_ptr<Benchmark> make_bench_merge();
 std::unique_ptr<Benchmark> make_bench_quantize();
 std::unique_ptr<Benchmark> make_bench_gemm();
 std::unique_ptr<Benchmark> make_bench_dense();

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "fp4pa/gemm.hpp"
 #include "fp4pa/quantize.hpp"
 #include "tools/fp4pa/bench.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
@@ -15,7 +16,7 @@ namespace {
 struct QuantizeAxes {
   std::string shapes = "1024x1024,4096x8192", formats = "mxfp4,nvfp4,mxfp8", layouts = "linear", scale_mode = "floor",
               dtypes = "f32";
-  bool four_over_six = false;
+  bool four_over_six = false, weights = false;
 };
 
 struct Shape {
@@ -38,12 +39,15 @@ struct QuantizeSpec {
   Shape shape;
 };
 
-void quantize_and_back(const QuantizeSpec& spec, const std::vector<int>& threads, BenchReport& report) {
+/// @param weights  fp4_quantize_weight in place of both
+void quantize_and_back(const QuantizeSpec& spec, bool weights, const std::vector<int>& threads, BenchReport& report) {
   Device& device = report.device();
   const Buffer x = device.allocate(static_cast<std::size_t>(spec.shape.rows * spec.shape.cols * size_of(spec.dtype)));
-  const Buffer codes = device.allocate(quantized_code_bytes(spec.config.format, spec.shape.rows, spec.shape.cols));
+  const auto [format, layout] = std::pair{spec.config.format, spec.config.scale_layout};
+  const auto [rows, cols] = spec.shape;
+  const Buffer codes = device.allocate(weights ? fp4_weight_code_bytes(format, rows, cols) : quantized_code_bytes(format, rows, cols));
   const Buffer scales =
-      device.allocate(quantized_scale_bytes(spec.config.format, spec.config.scale_layout, spec.shape.rows, spec.shape.cols));
+      device.allocate(weights ? fp4_weight_scale_bytes(format, layout, rows, cols) : quantized_scale_bytes(format, layout, rows, cols));
   device.fill(x, spec.dtype == DType::kF32 ? Fill::kF32 : spec.dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16, 5);
   for (const int t : threads) {
     const ExecDesc exec{report.options().backend_name(), nullptr, t};
@@ -63,6 +67,16 @@ void quantize_and_back(const QuantizeSpec& spec, const std::vector<int>& threads
       r.figures["Melements_per_s"] = 1e-6 * static_cast<double>(spec.shape.rows * spec.shape.cols) / r.time.median;
       report.add(std::move(r));
     };
+    if (weights) {
+      const Buffer global = device.allocate(sizeof(float));
+      Fp4Weight weight;
+      one("quantize_weight", [&] {
+        check(fp4_quantize_weight(spec.config, x.data(), spec.dtype, spec.shape.rows, spec.shape.cols, 1, codes.data(), scales.data(),
+                                  spec.config.format == BlockFormat::kNvfp4 ? global.as<float>() : nullptr, &weight, exec),
+              "fp4_quantize_weight");
+      });
+      continue;
+    }
     one("quantize", [&] {
       check(quantize(spec.config, x.data(), spec.dtype, spec.shape.rows, spec.shape.cols, codes.data(), scales.data(), exec),
             "quantize");
@@ -83,6 +97,7 @@ class BenchQuantize final : public Benchmark {
     c.add_option("--scale-layout", axes_.layouts, "linear, blocked, a list")->capture_default_str();
     c.add_option("--scale-mode", axes_.scale_mode, "floor, ceil, rceil or even")->capture_default_str();
     c.add_flag("--four-over-six", axes_.four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
+    c.add_flag("--weights", axes_.weights, "fp4_quantize_weight, whose NVFP4 looks for the largest element first; any shape");
     c.add_option("--dtype", axes_.dtypes, "Of the tensor, a list of " + dtype_names())->capture_default_str();
   }
 
@@ -95,15 +110,20 @@ class BenchQuantize final : public Benchmark {
     spec.config.nvfp4_scale = axes_.four_over_six ? Nvfp4Scale::kFourOverSix : Nvfp4Scale::kAmaxOver6;
     for (const std::string& format : split_list(axes_.formats, "--format")) {
       spec.config.format = parse_name<BlockFormat>(format, kAllBlockFormats, "block format");
+      if (axes_.weights && spec.config.format == BlockFormat::kMxfp8) {
+        throw Failure(Exit::kUsage, "--weights: no weight is mxfp8; allowed with it: --format " + names_of<BlockFormat>(kWeightFormats));
+      }
       for (const std::string& shape : split_list(axes_.shapes, "--shape")) {
         spec.shape = parse_shape(shape);
         for (const std::string& dtype : split_list(axes_.dtypes, "--dtype")) {
           spec.dtype = parse_name<DType>(dtype, kAllDTypes, "dtype");
           for (const std::string& layout : split_list(axes_.layouts, "--scale-layout")) {
             spec.config.scale_layout = parse_scale_layout(layout);
-            steps.push_back({fmt::format("quantize and dequantise {} {} {} {} {}{}", format, shape, dtype, layout,
-                                         axes_.scale_mode, axes_.four_over_six ? " 4/6" : ""),
-                             [spec, threads](BenchReport& report) { quantize_and_back(spec, threads, report); }});
+            steps.push_back({fmt::format("{} {} {} {} {} {}{}", axes_.weights ? "quantize weight" : "quantize and dequantise", format,
+                                         shape, dtype, layout, axes_.scale_mode, axes_.four_over_six ? " 4/6" : ""),
+                             [spec, weights = axes_.weights, threads](BenchReport& report) {
+                               quantize_and_back(spec, weights, threads, report);
+                             }});
           }
         }
       }
