@@ -70,7 +70,6 @@ template <DType kDType>
 /// The row is read twice, the second time from a cache.
 template <DType kDType>
 FP4PA_KERNEL(prepare_pieces, kGemmThreads, PrepareArgs p) {
-  wait_for_previous();
   allow_dependents();
   const std::int64_t row = p.first_row + block_id();
   const std::int64_t b = row / p.m;

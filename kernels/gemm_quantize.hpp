@@ -139,7 +139,6 @@ FP4PA_DEVICE inline float prepare_held_row(const PrepareArgs& p, std::int64_t ro
 /// A row of X in x, a share of its units in y. bf16, f32 and decoded values become f16 times a power of two (row_scale).
 template <bool kQuantise>
 FP4PA_KERNEL(prepare_rows, kGemmThreads, PrepareArgs p) {
-  wait_for_previous();
   allow_dependents();
   const std::int64_t row = p.first_row + block_id();
   const std::int64_t b = row / p.m;
@@ -227,7 +226,7 @@ Status prepare_x(const LinearArgs& a, const api::PreparedX& to, const ExecDesc& 
   auto* const kernel = pieces ? FP4PA_OF_DTYPE(a.x_dtype, prepare_pieces) : quantise ? prepare_rows<true> : prepare_rows<false>;
   return launch_rows(to.rows, [&](std::int64_t first, std::int64_t rows) {
     args.first_row = first;
-    return launch_beside(kernel, grid(rows, args.shares), kGemmThreads, exec.stream, args, "preparing x");
+    return launch(kernel, grid(rows, args.shares), kGemmThreads, 0, exec.stream, args, "preparing x");
   });
 }
 

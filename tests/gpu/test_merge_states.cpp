@@ -79,13 +79,13 @@ TEST_CASE("merge_states on a GPU: the CPU's results, whatever the shape and the 
               std::vector<float>& lse = in_place ? lse_y : lse_o;
               REQUIRE(target.merge_states({x.data(), y.data(), lse_x.data(), lse_y.data(), out.data(), lse.data(), dtype, rows, dim}, {}) ==
                       Status::kOk);
-              // Exponentials differ in their last bits; of 16 bits a result may then be rounded the other way.
-              const double unit = dtype == DType::kF32 ? 1e-5 : dtype == DType::kF16 ? 0x1p-10 : 0x1p-7;
+              // Exponentials differ in their last bits, which 1.2e-7 was measured of; of 16 bits a result may then be rounded the other way.
+              const double unit = dtype == DType::kF32 ? 5e-7 : dtype == DType::kF16 ? 0x1p-10 : 0x1p-7;
               double worst = 0, worst_lse = 0;
               std::int64_t strange = 0;
               for (std::int64_t i = 0; i < count; ++i) {
                 const double got = out.at(i), expected = want.at(i);
-                worst = std::fmax(worst, std::fabs(got - expected) / std::fmax(std::fabs(expected), 1e-2));
+                worst = std::fmax(worst, std::fabs(got - expected) / std::fmax(std::fabs(expected), 1.0));
                 strange += std::isfinite(got) ? 0 : 1;
               }
               for (std::size_t row = 0; row < lse.size(); ++row) {
