@@ -52,30 +52,38 @@ inline PageRows scale_rows(const KvCacheDesc& cache, const KvTensorDesc& tensor)
           core::scale_row_bytes(tensor.format, tensor.scale_axis, cache.head_dim)};
 }
 
-/// The rows of a page in units, several of a thread's on their way at once.
+FP4PA_DEVICE inline std::uint32_t in_registers(std::uint32_t x) { return x; }
+FP4PA_DEVICE inline std::uint8_t in_registers(std::uint8_t x) { return x; }
+
+/// The rows of a page in units.
 template <class Unit>
 FP4PA_DEVICE inline void copy_in_units(const PageRows& r, const std::uint8_t* from, std::uint8_t* to) {
-  constexpr int kAtOnce = 4;
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Unit));
   const std::int64_t rows = r.outer * r.inner;
   const std::int64_t of_row = r.bytes / kBytes;
-  const auto place = [&](std::int64_t unit) {
-    if (rows == 1) return unit * kBytes;
+  if (rows == 1) {  // several of a thread's on their way at once
+    constexpr int kAtOnce = 4;
+    const auto* const source = reinterpret_cast<const Unit*>(from);
+    auto* const target = reinterpret_cast<Unit*>(to);
+    for (std::int64_t first = thread_id(); first < of_row; first += kAtOnce * kThreads) {
+      Unit units[kAtOnce];
+      FP4PA_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        const std::int64_t unit = first + u * kThreads;
+        units[u] = source[unit < of_row ? unit : first];
+      }
+      FP4PA_UNROLL
+      for (int u = 0; u < kAtOnce; ++u) {
+        const std::int64_t unit = first + u * kThreads;
+        if (unit < of_row) target[unit] = in_registers(units[u]);
+      }
+    }
+    return;
+  }
+  for (std::int64_t unit = thread_id(); unit < rows * of_row; unit += kThreads) {
     const std::int64_t row = unit / of_row;
-    return row / r.inner * r.outer_stride + row % r.inner * r.inner_stride + unit % of_row * kBytes;
-  };
-  for (std::int64_t first = thread_id(); first < rows * of_row; first += kAtOnce * kThreads) {
-    Unit units[kAtOnce]{};
-    FP4PA_UNROLL
-    for (int u = 0; u < kAtOnce; ++u) {
-      const std::int64_t unit = first + u * kThreads;
-      if (unit < rows * of_row) units[u] = *reinterpret_cast<const Unit*>(from + place(unit));
-    }
-    FP4PA_UNROLL
-    for (int u = 0; u < kAtOnce; ++u) {
-      const std::int64_t unit = first + u * kThreads;
-      if (unit < rows * of_row) *reinterpret_cast<Unit*>(to + place(unit)) = units[u];
-    }
+    const std::int64_t at = row / r.inner * r.outer_stride + row % r.inner * r.inner_stride + unit % of_row * kBytes;
+    *reinterpret_cast<Unit*>(to + at) = *reinterpret_cast<const Unit*>(from + at);
   }
 }
 

@@ -2,57 +2,11 @@
 // second overwrites rows of the ring that the first reads. core/paging/two_tier.hpp has the picture.
 #pragma once
 
-#include "core/paging/page_table.hpp"
-#include "core/paging/two_tier.hpp"
-#include "kernels/cache_ops.hpp"
-#include "kernels/cache_rows.hpp"
+#include <algorithm>
+
+#include "kernels/two_tier_pieces.hpp"
 
 namespace fp4pa::FP4PA_GPU {
-
-struct TwoTierArgs {
-  CacheTensor old_tier[2];  // K, V
-  CacheTensor recent[2];
-  PlainRows inputs[2];
-  core::PageTable old_pages;
-  core::PageTable ring;
-  std::int64_t num_old_pages, num_recent_pages;
-  const std::int32_t* indptr;
-  const std::int32_t* seq_lens;
-  std::int32_t batch;
-  std::int64_t num_tokens;
-  std::int32_t window_tokens, group_tokens;
-  std::int32_t old_page_size, recent_page_size;
-  std::int32_t heads;
-  core::PageCut cut;
-  std::int32_t blocks;  // of the launches
-  std::int32_t ring_tokens;
-};
-
-struct Sequence {
-  std::int32_t index;
-  std::int32_t first_input;
-  core::TwoTierStep step;
-};
-
-/// What indptr says is kept within the tokens that were handed in; a length is kept between 0 and what leaves room for them.
-FP4PA_DEVICE inline Sequence sequence_of(const TwoTierArgs& a, std::int32_t b) {
-  const auto inside = [&](std::int32_t x) { return x < 0 ? 0 : x < a.num_tokens ? x : static_cast<std::int32_t>(a.num_tokens); };
-  const std::int32_t first = inside(a.indptr[b]);
-  const std::int32_t end = inside(a.indptr[b + 1]);
-  const std::int32_t tokens = end > first ? end - first : 0;
-  const std::int32_t longest = 0x7fffffff - tokens;
-  const std::int32_t length = a.seq_lens[b] < 0 ? 0 : a.seq_lens[b] < longest ? a.seq_lens[b] : longest;
-  return {b, first, core::two_tier_step(length, tokens, a.window_tokens, a.group_tokens, a.ring_tokens)};
-}
-/// Whether the ring's pages of tokens first to first + tokens - 1 that it holds already are in the pool.
-FP4PA_DEVICE inline bool ring_holds(const TwoTierArgs& a, const Sequence& seq, std::int32_t first, std::int32_t tokens) {
-  const std::int32_t end = first + tokens < seq.step.length_before ? first + tokens : seq.step.length_before;
-  for (std::int32_t t = first; t < end; t += a.recent_page_size - t % a.recent_page_size) {
-    const std::int64_t page = a.ring.page(seq.index, t / a.recent_page_size);
-    if (page < 0 || page >= a.num_recent_pages) return false;
-  }
-  return true;
-}
 
 /// Token t as the recent tier holds it, or would hold it, for the warp.
 FP4PA_DEVICE inline void recent_value(const TwoTierArgs& a, int which, const Sequence& seq, std::int32_t t, std::int32_t head,
@@ -68,104 +22,143 @@ FP4PA_DEVICE inline void recent_value(const TwoTierArgs& a, int which, const Seq
   sync_warp();
 }
 
-/// Items of all sequences, dealt to blocks in turn: f(sequence, item) for those of this block.
-template <class Count, class F>
-FP4PA_DEVICE void for_each_item(const TwoTierArgs& a, Count&& count, F&& f) {
-  std::int64_t before = 0;
-  for (std::int32_t b = 0; b < a.batch; ++b) {
-    const Sequence seq = sequence_of(a, b);
-    const std::int64_t items = count(seq);
-    const std::int64_t skip = (block_id() - before % a.blocks + a.blocks) % a.blocks;
-    for (std::int64_t item = skip; item < items; item += a.blocks) f(seq, item);
-    before += items;
-  }
-}
-
-/// A block per (piece, head): K and V of the piece's tokens.
-FP4PA_KERNEL(quantise_pieces, kThreads, TwoTierArgs a) {
+/// What leaves the window: a block per share of the new tokens, head and tensor.
+/// @tparam kPieces  whether pieces serve; else a warp has a row
+template <bool kPieces>
+FP4PA_KERNEL(quantise_left, kThreads, TwoTierArgs a) {
   FP4PA_DYNAMIC_SHARED(float, shared);  // [tokens of a piece, or warps, head_dim]
-  const auto count = [&](const Sequence& seq) {
-    return (a.cut.piece_of(seq.step.quantised_after) - a.cut.piece_of(seq.step.quantised_before)) * a.heads;
-  };
-  for_each_item(a, count, [&](const Sequence& seq, std::int64_t item) {
-    const std::int64_t piece = a.cut.piece_of(seq.step.quantised_before) + item / a.heads;
-    const auto head = static_cast<std::int32_t>(item % a.heads);
-    const std::int32_t first = a.cut.first_token(piece);
-    const std::int32_t tokens = a.cut.tokens(piece);
-    const std::int32_t logical = first / a.old_page_size;
-    if (logical >= a.old_pages.capacity(seq.index)) return;
-    const std::int64_t page = a.old_pages.page(seq.index, logical);
-    if (page < 0 || page >= a.num_old_pages || !ring_holds(a, seq, first, tokens)) return;
-    const std::int32_t row = first % a.old_page_size;
-    for (int which = 0; which < 2; ++which) {
+  for_each_share(a, [&](const Sequence& seq, std::int32_t begin, std::int32_t end) {
+    const std::int32_t first = quantised_tokens(begin, a.window_tokens, a.group_tokens);
+    const std::int32_t last = quantised_tokens(end, a.window_tokens, a.group_tokens);
+    if (first == last) return;
+    for_each_column(a, [&](int which, std::int32_t head) {
       const CacheTensor& tensor = a.old_tier[which];
-      sync_block();
       if (tensor.view.scale_along_tokens()) {
-        for (int t = warp_id(); t < tokens; t += kWarps) {
-          recent_value(a, which, seq, first + t, head, shared + t * tensor.head_dim);
+        for (std::int64_t piece = a.cut.piece_of(first); piece < a.cut.piece_of(last); ++piece) {
+          const RowPlace at = old_place(a, seq, piece);
+          if (at.page < 0) continue;
+          const std::int32_t t = a.cut.first_token(piece);
+          const std::int32_t tokens = a.cut.tokens(piece);
+          sync_block();
+          if constexpr (kPieces) {
+            for_each_tier_piece(tensor, tokens, [&](std::int32_t row, int element, bool there) {
+              float x[16] = {};
+              recent_piece(a, which, seq, t + row, head, element, x);
+              if (!there) return;
+              for (int i = 0; i < 16; ++i) shared[row * tensor.head_dim + element + i] = x[i];
+            });
+          } else {
+            for (int row = warp_id(); row < tokens; row += kWarps) {
+              recent_value(a, which, seq, t + row, head, shared + row * tensor.head_dim);
+            }
+          }
+          sync_block();
+          write_group(tensor, at.page, at.row, head, shared, tokens);
         }
-        sync_block();
-        write_group(tensor, page, row, head, shared, tokens);
+        return;
+      }
+      const auto place = [&](std::int32_t t) { return RowPlace{old_place(a, seq, a.cut.piece_of(t)).page, t % a.old_page_size}; };
+      if constexpr (kPieces) {
+        for_each_tier_piece(tensor, last - first, [&](std::int32_t row, int element, bool there) {
+          const RowPlace at = place(first + row);
+          float x[16] = {};
+          recent_piece(a, which, seq, first + row, head, element, x);
+          write_piece(tensor, a.kinds[which], there && at.page >= 0, at, head, element, x);
+        });
       } else {
         float* const x = shared + warp_id() * tensor.head_dim;
-        for (int t = warp_id(); t < tokens; t += kWarps) {
-          recent_value(a, which, seq, first + t, head, x);
-          write_row(tensor, page, row + t, head, x);
+        for (std::int32_t t = first + warp_id(); t < last; t += kWarps) {
+          const RowPlace at = place(t);
+          if (at.page < 0) continue;
+          recent_value(a, which, seq, t, head, x);
+          write_row(tensor, at.page, at.row, head, x);
         }
       }
-    }
+    });
   });
 }
 
-/// A block per (token, head): the first two warps take K and V.
-FP4PA_KERNEL(keep_recent, 2 * kLanes, TwoTierArgs a) {
-  FP4PA_SHARED float rows[2][kMaxRow];
-  const int which = warp_id();
-  const auto count = [&](const Sequence& seq) {
-    return static_cast<std::int64_t>(seq.step.length_after - seq.step.first_kept) * a.heads;
-  };
-  for_each_item(a, count, [&](const Sequence& seq, std::int64_t item) {
-    const auto t = static_cast<std::int32_t>(seq.step.first_kept + item / a.heads);
-    const auto head = static_cast<std::int32_t>(item % a.heads);
-    const std::int64_t page = a.ring.page(seq.index, t / a.recent_page_size);
-    if (page < 0 || page >= a.num_recent_pages) return;
-    load_input(a.recent[which], a.inputs[which], seq.first_input + (t - seq.step.length_before), head, rows[which]);
-    write_row(a.recent[which], page, t % a.recent_page_size, head, rows[which]);
+/// The new tokens that the ring has room for: blocks as above.
+template <bool kPieces>
+FP4PA_KERNEL(keep_recent, kThreads, TwoTierArgs a) {
+  FP4PA_SHARED float rows[kWarps][kMaxRow];
+  for_each_share(a, [&](const Sequence& seq, std::int32_t begin, std::int32_t end) {
+    const std::int32_t first = begin > seq.step.first_kept ? begin : seq.step.first_kept;
+    if (first >= end) return;
+    for_each_column(a, [&](int which, std::int32_t head) {
+      const CacheTensor& tensor = a.recent[which];
+      const PlainRows& input = a.inputs[which];
+      if constexpr (kPieces) {
+        for_each_tier_piece(tensor, end - first, [&](std::int32_t row, int element, bool there) {
+          const std::int32_t t = first + row;
+          const RowPlace at = ring_place(a, seq, t);
+          float x[16];
+          load_tier_input(input, seq.first_input + (t - seq.step.length_before), head, element, x);
+          if (tensor.rotation != 0) rotate_tier_piece(tensor, x);
+          if (!there || at.page < 0) return;
+          TierCodes codes;
+          codes.encode(tensor.view.format, x);
+          codes.store(tensor.view.mutable_row(at.page, at.row, head), element);
+        });
+      } else {
+        float* const x = rows[warp_id()];
+        for (std::int32_t t = first + warp_id(); t < end; t += kWarps) {
+          const RowPlace at = ring_place(a, seq, t);
+          if (at.page < 0) continue;
+          load_input(tensor, input, seq.first_input + (t - seq.step.length_before), head, x);
+          write_row(tensor, at.page, at.row, head, x);
+        }
+      }
+    });
   });
 }
 
 Status append_two_tier(const api::TwoTierAppend& r, const ExecDesc& exec) noexcept {
   DeviceProperties device{};
   if (const Status s = current_device(&device); s != Status::kOk) return s;
-  const CacheTensor v = v_of(r.cache.old_tier);
-  // Lengths are the device's: no more than the machine is asked for, and no more than one block per row.
-  const std::int64_t rows =
-      (r.num_tokens + r.batch * std::int64_t{r.cache.group_tokens}) * r.cache.old_tier.num_kv_heads;
-  const std::int64_t most = 16 * std::int64_t{device.multiprocessors};
-  const TwoTierArgs args{{k_of(r.cache.old_tier), v},
-                         {k_of(r.cache.recent), v_of(r.cache.recent)},
-                         {rows_of(r.k), rows_of(r.v)},
-                         {r.old_table, r.old_table_stride, nullptr, 0},
-                         {r.recent_table, r.cache.ring_pages, nullptr, r.cache.ring_pages},
-                         r.cache.old_tier.num_pages,
-                         r.cache.recent.num_pages,
-                         r.indptr,
-                         r.seq_lens,
-                         r.batch,
-                         r.num_tokens,
-                         r.cache.window_tokens,
-                         r.cache.group_tokens,
-                         r.cache.old_tier.page_size,
-                         r.cache.recent.page_size,
-                         r.cache.old_tier.num_kv_heads,
-                         {r.cache.old_tier.page_size, v.view.token_group()},
-                         static_cast<std::int32_t>(rows < most ? rows : most),
-                         core::ring_tokens(r.cache.ring_pages, r.cache.recent.page_size)};
-  const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(r.cache.old_tier.head_dim);
-  const Status s = launch(quantise_pieces, grid(args.blocks), kThreads, kMaxGroup * row_bytes, exec.stream, args,
+  const KvCacheDesc& old_tier = r.cache.old_tier;
+  const KvCacheDesc& recent = r.cache.recent;
+  TwoTierArgs args{{k_of(old_tier), v_of(old_tier)},
+                   {k_of(recent), v_of(recent)},
+                   {rows_of(r.k), rows_of(r.v)},
+                   {r.old_table, r.old_table_stride, nullptr, 0},
+                   {r.recent_table, r.cache.ring_pages, nullptr, r.cache.ring_pages},
+                   old_tier.num_pages,
+                   recent.num_pages,
+                   r.indptr,
+                   r.seq_lens,
+                   r.batch,
+                   r.num_tokens,
+                   r.cache.window_tokens,
+                   r.cache.group_tokens,
+                   old_tier.page_size,
+                   recent.page_size,
+                   old_tier.num_kv_heads,
+                   {old_tier.page_size, v_of(old_tier).view.token_group()},
+                   core::ring_tokens(r.cache.ring_pages, recent.page_size),
+                   {},
+                   1,
+                   1};
+  bool pieces = true;
+  for (int i = 0; i < 2; ++i) {
+    args.kinds[i] = kind_of(args.old_tier[i]);
+    pieces = pieces && aligned(args.inputs[i]) && in_lanes(args.old_tier[i]) && args.kinds[i] != PieceKind::kFp8 &&
+             kind_of(args.recent[i]) == PieceKind::kHalves;
+  }
+  // A block has so many tokens as leave the device eight blocks a multiprocessor, and up to 64.
+  constexpr std::int64_t kMostColumns = 65535;
+  const std::int64_t columns = std::min(2 * std::int64_t{args.heads}, kMostColumns);
+  const std::int64_t share = r.num_tokens * columns / (8 * std::int64_t{device.multiprocessors});
+  args.share = static_cast<std::int32_t>(std::clamp<std::int64_t>(share, 1, 64));
+  args.columns = static_cast<std::int32_t>(columns);
+  const std::int64_t blocks = std::max<std::int64_t>((r.num_tokens + args.share - 1) / args.share, 1);
+  const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(old_tier.head_dim);
+  const bool groups = args.old_tier[1].view.scale_along_tokens();
+  const std::size_t shared = groups ? kMaxGroup * row_bytes : pieces ? 0 : kWarps * row_bytes;
+  const Status s = launch(pieces ? quantise_left<true> : quantise_left<false>, grid(blocks, columns), kThreads, shared, exec.stream, args,
                           "launching append_two_tier's quantisation");
   if (s != Status::kOk) return s;
-  return launch(keep_recent, grid(args.blocks), 2 * kLanes, 0, exec.stream, args,
+  return launch(pieces ? keep_recent<true> : keep_recent<false>, grid(blocks, columns), kThreads, 0, exec.stream, args,
                 "launching append_two_tier's copy into the ring");
 }
 

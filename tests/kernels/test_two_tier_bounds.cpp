@@ -23,7 +23,7 @@ test::Config one_sequence() {
 
 }  // namespace
 
-TEST_CASE("two tiers: a page of the ring that is not in the pool is not read when its tokens leave") {
+TEST_CASE("bounds of two tiers: a page of the ring that is not in the pool is not read when its tokens leave") {
   const test::Config c = one_sequence();
   test::Random random(3);
   const test::Rows rows(DType::kF32, 40, 2, 32, random);
@@ -55,7 +55,7 @@ TEST_CASE("two tiers: a page of the ring that is not in the pool is not read whe
   }
 }
 
-TEST_CASE("two tiers: an indptr beyond the tokens that were handed in ends with them") {
+TEST_CASE("bounds of two tiers: an indptr beyond the tokens that were handed in ends with them") {
   const test::Config c = one_sequence();
   test::Random random(4);
   const test::Rows rows(DType::kF32, 40, 2, 32, random);
@@ -76,15 +76,15 @@ TEST_CASE("two tiers: an indptr beyond the tokens that were handed in ends with 
   }
 }
 
-TEST_CASE("two tiers: a negative length counts as 0, and one near the largest number writes nothing outside") {
+TEST_CASE("bounds of two tiers: a negative length counts as 0, and one near the largest number writes nothing outside") {
   const test::Config c = one_sequence();
   test::Random random(5);
-  const test::Rows rows(DType::kF32, 40, 2, 32, random);
+  const test::Rows rows(DType::kF32, 48, 2, 32, random);  // of which 32 leave the window
   for (const test::Target& target : test::kTargets) {
     const auto pools_after = [&](std::int32_t length) {
       Fixture f(c, 81);
-      const std::int32_t indptr[] = {0, 40};
-      CHECK(target.append_two_tier({f.desc, rows.input(), rows.input(), indptr, &length, 1, 40, f.old_table.data(), f.old_stride,
+      const std::int32_t indptr[] = {0, 48};
+      CHECK(target.append_two_tier({f.desc, rows.input(), rows.input(), indptr, &length, 1, 48, f.old_table.data(), f.old_stride,
                                     f.recent_table.data()},
                                    {}) == Status::kOk);
       return std::pair{f.old_pool.snapshot(), f.recent_pool.snapshot()};

@@ -406,7 +406,7 @@ TEST_CASE("bench: every kind of result names the back end that ran") {
       kinds.insert(result.at("bench").get<std::string>());
     }
   }
-  CHECK(kinds == std::set<std::string>{"append", "copy", "decode", "dense", "dequantize", "gather", "gemm", "merge", "mxfp8", "prefill", "quantize",
+  CHECK(kinds == std::set<std::string>{"append", "append_two_tier", "copy", "decode", "dense", "dequantize", "gather", "gemm", "merge", "mxfp8", "prefill", "quantize",
                                        "quantize_weight"});
   const auto named_by_environment = run_tool("bench append --tokens 64 --format bf16 --warmup 0 --repeats 1 --warm-caches --json",
                                              "FP4PA_FORCE_BACKEND=cpu-scalar ");

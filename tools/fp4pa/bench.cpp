@@ -25,6 +25,7 @@ constexpr BenchKind kKinds[] = {
     {"prefill", "Attention of a whole prompt over its paged cache", make_bench_prefill},
     {"graph", "Replays of a decode that was recorded as a graph, per call", make_bench_graph},
     {"append", "Append to a paged cache, and gather from it", make_bench_append},
+    {"append_two_tier", "Append to a cache of two tiers", make_bench_two_tier},
     {"copy", "Copy pages of a cache to others", make_bench_copy},
     {"merge", "Merge attention over disjoint keys", make_bench_merge},
     {"quantize", "Quantise tensors, and dequantise them", make_bench_quantize},

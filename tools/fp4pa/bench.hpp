@@ -140,6 +140,7 @@ std::unique_ptr<Benchmark> make_bench_decode();
 std::unique_ptr<Benchmark> make_bench_prefill();
 std::unique_ptr<Benchmark> make_bench_graph();
 std::unique_ptr<Benchmark> make_bench_append();
+std::unique_ptr<Benchmark> make_bench_two_tier();
 std::unique_ptr<Benchmark> make_bench_copy();
 std::unique_ptr<Benchmark> make_bench_merge();
 std::unique_ptr<Benchmark> make_bench_quantize();
