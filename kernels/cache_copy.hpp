@@ -52,6 +52,7 @@ inline PageRows scale_rows(const KvCacheDesc& cache, const KvTensorDesc& tensor)
           core::scale_row_bytes(tensor.format, tensor.scale_axis, cache.head_dim)};
 }
 
+/// As piece.hpp's of sixteen bytes; these stay there of themselves.
 FP4PA_DEVICE inline std::uint32_t in_registers(std::uint32_t x) { return x; }
 FP4PA_DEVICE inline std::uint8_t in_registers(std::uint8_t x) { return x; }
 

@@ -30,7 +30,7 @@ template <>
 struct alignas(2) Words<2> {
   std::uint16_t w[1];
 };
-/// The same, word by word: what is only ever moved as a whole, clang does not keep in an AMD GPU's registers.
+/// x, word by word: a struct that is only ever moved as a whole clang does not keep in an AMD GPU's registers.
 FP4PA_DEVICE inline Words<16> in_registers(const Words<16>& x) { return {{x.w[0], x.w[1], x.w[2], x.w[3]}}; }
 
 /// f<dtype>, for a kernel that is a template.

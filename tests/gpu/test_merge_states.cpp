@@ -79,7 +79,7 @@ TEST_CASE("merge_states on a GPU: the CPU's results, whatever the shape and the 
               std::vector<float>& lse = in_place ? lse_y : lse_o;
               REQUIRE(target.merge_states({x.data(), y.data(), lse_x.data(), lse_y.data(), out.data(), lse.data(), dtype, rows, dim}, {}) ==
                       Status::kOk);
-              // Exponentials differ in their last bits, which 1.2e-7 was measured of; of 16 bits a result may then be rounded the other way.
+              // Exponentials differ in their last bits, within this on an H100; of 16 bits a result may then be rounded the other way.
               const double unit = dtype == DType::kF32 ? 5e-7 : dtype == DType::kF16 ? 0x1p-10 : 0x1p-7;
               double worst = 0, worst_lse = 0;
               std::int64_t strange = 0;
@@ -94,7 +94,7 @@ TEST_CASE("merge_states on a GPU: the CPU's results, whatever the shape and the 
                 worst_lse = std::isfinite(apart) ? std::fmax(worst_lse, apart) : INFINITY;
               }
               CHECK(worst <= unit);
-              CHECK(worst_lse <= 1e-5);
+              CHECK(worst_lse <= 2e-6);  // between 16 and 21 numbers are 1.9e-6 apart
               CHECK(strange == 0);
             }
           }

@@ -75,7 +75,7 @@ void append_and_gather(const AppendSpec& spec, const std::vector<int>& threads, 
   const std::int64_t heads = spec.desc.num_kv_heads, dim = spec.desc.head_dim, row = heads * dim;
   const auto input_bytes = static_cast<std::size_t>(spec.tokens * row * size_of(spec.dtype));
   const Buffer k = device.allocate(input_bytes), v = device.allocate(input_bytes);
-  const Fill pattern = spec.dtype == DType::kF32 ? Fill::kF32 : spec.dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16;
+  const Fill pattern = fill_of(spec.dtype);
   device.fill(k, pattern, 3);
   device.fill(v, pattern, 4);
   const std::vector<std::int64_t> host_slots = slots_of(spec);

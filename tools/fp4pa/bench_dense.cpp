@@ -92,7 +92,7 @@ void dense_once(const DenseOptions& o, const std::string& format, int threads, B
   DenseAttentionPlan plan;
   check(plan_dense_attention(c, &plan), "plan_dense_attention");
 
-  const Fill pattern = dtype == DType::kF32 ? Fill::kF32 : dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16;
+  const Fill pattern = fill_of(dtype);
   const double q_bytes = o.elements(o.queries(), o.heads) * size_of(dtype);
   const double kv_bytes = o.elements(o.length, o.kv_heads) * size_of(dtype);
   const Buffer q = filled(device, q_bytes, pattern, 1), k = filled(device, kv_bytes, pattern, 2),

@@ -84,7 +84,7 @@ void multiply(const Shape& s, BlockFormat format, ActivationForm form, ScaleLayo
   const Arrays scales(device, weights, scale_bytes, format == BlockFormat::kNvfp4 ? Fill::kE4m3Scales : Fill::kE8m0Scales, 2);
   const Buffer x = device.allocate(static_cast<std::size_t>(size_of(dtype) * s.m * s.k));
   const Buffer out = device.allocate(static_cast<std::size_t>(size_of(dtype) * s.m * s.n));
-  device.fill(x, dtype == DType::kF32 ? Fill::kF32 : dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16, 3);
+  device.fill(x, fill_of(dtype), 3);
   a.x = x.data();
   a.out = out.data();
   for (const int t : threads) {

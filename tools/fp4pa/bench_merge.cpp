@@ -34,7 +34,7 @@ void merge(const MergeSpec& spec, const std::vector<int>& threads, BenchReport& 
     o[i] = device.allocate(bytes);
     lse[i] = device.allocate(lse_bytes);
     const auto seed = static_cast<std::uint64_t>(2 * i + 1);
-    device.fill(o[i], spec.dtype == DType::kF32 ? Fill::kF32 : spec.dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16, seed);
+    device.fill(o[i], fill_of(spec.dtype), seed);
     device.fill(lse[i], Fill::kF32, seed + 1);
   }
   for (const int t : threads) {

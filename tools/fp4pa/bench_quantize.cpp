@@ -48,7 +48,7 @@ void quantize_and_back(const QuantizeSpec& spec, bool weights, const std::vector
   const Buffer codes = device.allocate(weights ? fp4_weight_code_bytes(format, rows, cols) : quantized_code_bytes(format, rows, cols));
   const Buffer scales =
       device.allocate(weights ? fp4_weight_scale_bytes(format, layout, rows, cols) : quantized_scale_bytes(format, layout, rows, cols));
-  device.fill(x, spec.dtype == DType::kF32 ? Fill::kF32 : spec.dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16, 5);
+  device.fill(x, fill_of(spec.dtype), 5);
   for (const int t : threads) {
     const ExecDesc exec{report.options().backend_name(), nullptr, t};
     const auto one = [&](const char* name, const std::function<void()>& work) {

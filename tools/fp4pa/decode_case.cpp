@@ -66,7 +66,7 @@ DecodeCase::DecodeCase(Device& device, const DecodeSpec& spec, const char* backe
   const auto rows = static_cast<std::size_t>(config_.max_q_tokens) * static_cast<std::size_t>(spec.heads);
   const std::size_t row_bytes = static_cast<std::size_t>(spec.head_dim * size_of(spec.dtype));
   q_ = device.allocate(rows * row_bytes);
-  device.fill(q_, spec.dtype == DType::kF32 ? Fill::kF32 : spec.dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16, 9);
+  device.fill(q_, fill_of(spec.dtype), 9);
   o_ = device.allocate(rows * row_bytes);
   lse_ = device.allocate(rows * sizeof(float));
   args_.q = q_.data();

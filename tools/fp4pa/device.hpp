@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "fp4pa/types.hpp"
+
 namespace fp4pa::tool {
 
 /// What a buffer is filled with. Every pattern is valid data for its format: finite, and of unit size or so.
@@ -23,6 +25,10 @@ enum class Fill {
   kF16,         ///< +-0.5 to 2
   kF32,         ///< +-0.5 to 2
 };
+/// Elements of a plain tensor.
+[[nodiscard]] constexpr Fill fill_of(DType dtype) noexcept {
+  return dtype == DType::kF32 ? Fill::kF32 : dtype == DType::kF16 ? Fill::kF16 : Fill::kBf16;
+}
 
 /// Memory of a device, released when it goes away.
 class Buffer {
