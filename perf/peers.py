@@ -28,6 +28,7 @@ SHAPES = [  # batch, query heads, KV heads, tokens, head_dim
 SWEEP = [(8, 32, 8, 1024 << i, 128) for i in range(8)] + [(1 << i, 32, 8, 8192, 128) for i in range(8)]
 PROMPTS = [(1, 32, 8, 8192, 128), (4, 32, 32, 2048, 128)]
 TENSORS = [(1024, 1024), (2048, 2048), (4096, 8192), (8192, 4096)]
+LAYERS = 8  # calls of a run of `fp4pa bench --suite layers`, each on a cache of its own
 PAGE = 64
 PRODUCTS = "1x8192x8192,4x8192x8192,16x8192x8192,64x8192x8192,256x2880x2880,2048x2880x7680"
 KINDS = ("decode", "prefill", "quantize", "gemm")
@@ -82,7 +83,7 @@ def measured(times, size, **more):
             "gbs": 1e-9 * size / median, **{key: value / median for key, value in more.items()}}
 
 
-def attention_result(bench, backend, shape, causal, times):
+def attention_result(bench, backend, shape, causal, times, layers=1):
     batch, heads, kv_heads, tokens, head_dim = shape
     queries = tokens if bench == "prefill" else 1
     pairs = queries * (queries + 1) / 2 if causal and queries > 1 else queries * tokens
@@ -90,22 +91,27 @@ def attention_result(bench, backend, shape, causal, times):
               "q_len": queries, "dtype": "bf16", "backend": backend}
     if bench == "prefill" and not causal:
         config["causal"] = False
+    if layers > 1:
+        config["layers"] = layers
     return {"bench": bench, "config": config,
             **measured(times, 4 * batch * kv_heads * tokens * head_dim, tflops=1e-12 * 4 * pairs * head_dim * heads * batch)}
 
 
-def sdpa(torch, clock, backend, shape, queries, causal, repeats):
+def sdpa(torch, clock, backend, shape, queries, causal, repeats, layers=1):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     batch, heads, kv_heads, tokens, head_dim = shape
 
     def random(h, t):
         return torch.randn(batch, h, t, head_dim, device="cuda", dtype=torch.bfloat16)
 
-    q, k, v = random(heads, queries), random(kv_heads, tokens), random(kv_heads, tokens)
+    q = random(heads, queries)
+    kv = [(random(kv_heads, tokens), random(kv_heads, tokens)) for _ in range(layers)]
     kind = {"torch-cudnn": SDPBackend.CUDNN_ATTENTION, "torch-flash": SDPBackend.FLASH_ATTENTION}[backend]
     with sdpa_kernel([kind]):  # raises where the kind does not serve the shape: never another kind's time
-        return clock.runs(repeats, lambda: torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, is_causal=causal, enable_gqa=heads != kv_heads))
+        def work(layer=0):
+            torch.nn.functional.scaled_dot_product_attention(q, *kv[layer], is_causal=causal, enable_gqa=heads != kv_heads)
+
+        return clock.runs(repeats, work) if layers == 1 else clock.calls(repeats, layers, work)
 
 
 def flashinfer_decode(torch, clock, shape, repeats):
@@ -200,27 +206,28 @@ class Report:
 
 
 def attention_cases(only, sweep):
-    """(bench, backend, shape, causal)"""
+    """(bench, backend, shape, causal, layers)"""
     cases = []
     if "decode" in only:
-        cases += [("decode", b, s, False) for s in SHAPES for b in ("torch-cudnn", "torch-flash", "flashinfer")]
-        cases += [("decode", "torch-cudnn", s, False) for s in SWEEP if sweep and s not in SHAPES]
+        cases += [("decode", b, s, False, 1) for s in SHAPES for b in ("torch-cudnn", "torch-flash", "flashinfer")]
+        cases += [("decode", "torch-cudnn", s, False, LAYERS) for s in SHAPES]
+        cases += [("decode", "torch-cudnn", s, False, 1) for s in SWEEP if sweep and s not in SHAPES]
     if "prefill" in only:
-        cases += [("prefill", b, s, causal) for s in PROMPTS for causal in (True, False) for b in ("torch-cudnn", "torch-flash")]
+        cases += [("prefill", b, s, causal, 1) for s in PROMPTS for causal in (True, False) for b in ("torch-cudnn", "torch-flash")]
     return list(dict.fromkeys(cases))
 
 
 def run_attention(torch, clock, report, case, repeats):
-    bench, backend, shape, causal = case
-    name = "b{} {}/{} {} D{}".format(*shape) + (" causal" if causal else "")
+    bench, backend, shape, causal, layers = case
+    name = "b{} {}/{} {} D{}".format(*shape) + (" causal" if causal else "") + (f" {layers} layers" if layers > 1 else "")
     queries = shape[3] if bench == "prefill" else 1
     try:
         times = (flashinfer_decode(torch, clock, shape, repeats) if backend == "flashinfer"
-                 else sdpa(torch, clock, backend, shape, queries, causal, repeats))
+                 else sdpa(torch, clock, backend, shape, queries, causal, repeats, layers))
     except Exception as error:  # FlashInfer's have no base of their own, and an older PyTorch has no enable_gqa
         report.skip(bench, backend, name, error)
     else:
-        report.add(attention_result(bench, backend, shape, causal, times), name)
+        report.add(attention_result(bench, backend, shape, causal, times, layers), name)
     torch.cuda.empty_cache()
 
 

@@ -18,7 +18,7 @@ import results_file
 
 FORMATS = ["mxfp4", "nvfp4", "fp8_e4m3", "bf16"]
 SWEPT = dict(heads=32, kv_heads=8, head_dim=128, q_len=1, window=0, rotation=0, v_scale_axis="head_dim", ragged=False,
-             same_lengths=False, page_size=64)
+             same_lengths=False, layers=1, page_size=64)
 
 
 SHAPE = ("format", "batch", "heads", "kv_heads", "kv_len", "head_dim")
@@ -56,12 +56,12 @@ def only_swept(r):
     """A shape that is there for the sweep's sake alone, pages of 16, or a layer behind the first: too many groups for bars."""
     c = r.config
     swept = r.has(**SWEPT) and (c["batch"] == 8 or c["kv_len"] == 8192) and (c["batch"], c["kv_len"]) != (32, 8192)
-    return swept or c["page_size"] == 16 or c["same_lengths"]
+    return swept or c["page_size"] == 16 or c["same_lengths"] or c["layers"] > 1
 
 
 def cudnn(results, c):
     shape = {key: c[key] for key in ("batch", "heads", "kv_heads", "kv_len", "head_dim")}
-    return None if c["ragged"] else results_file.find(results, "decode", backend="torch-cudnn", **shape)
+    return None if c["ragged"] else results_file.find(results, "decode", backend="torch-cudnn", layers=1, **shape)
 
 
 def draw_shapes(plt, rows, reference, title):

@@ -27,7 +27,7 @@ class Result:
     def __init__(self, document, entry):
         entry = in_todays_names(document, entry)
         self.bench = entry["bench"]
-        self.config = {"page_size": None, "ragged": False, "same_lengths": False, "causal": True, "window": 0, "rotation": 0,
+        self.config = {"page_size": None, "ragged": False, "same_lengths": False, "layers": 1, "causal": True, "window": 0, "rotation": 0,
                        "v_scale_axis": "head_dim", "q_len": 1, "threads": None, **entry["config"]}
         self.us = 1e3 * entry["ms"]["median"]
         self.share = entry.get("bandwidth_share")

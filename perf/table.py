@@ -36,7 +36,7 @@ def name_of(shape):
 def plain(results, fmt, **config):
     """A decode of one token without options."""
     return find(results, "decode", **{"format": fmt, "q_len": 1, "window": 0, "rotation": 0, "v_scale_axis": "head_dim",
-                                      "ragged": False, "same_lengths": False, "page_size": 64, **config})
+                                      "ragged": False, "same_lengths": False, "layers": 1, "page_size": 64, **config})
 
 
 def cell(r):
@@ -53,19 +53,21 @@ def print_table(header, rows):
     print()
 
 
-def decode_table(results):
+def decode_table(results, layers=1):
+    """Single calls, or of runs of so many, each on a cache of its own, as the layers of a model make them."""
     rows = []
     extra = [("ragged b64 32/8 to 32K", dict(batch=64, heads=32, kv_heads=8, kv_len=32768, head_dim=128, ragged=True)),
              ("b32 32/8 8K D64", dict(batch=32, heads=32, kv_heads=8, kv_len=8192, head_dim=64)),
              ("b32 32/8 8K D256", dict(batch=32, heads=32, kv_heads=8, kv_len=8192, head_dim=256))]
     for name, config in [(name_of(shape), shape_of(shape)) for shape, *_ in DECODE] + extra:
-        ours = {f: plain(results, f, **config) for f in FORMATS}
+        ours = {f: plain(results, f, layers=layers, **config) for f in FORMATS}
         if not any(ours.values()):
             continue
-        cudnn = find(results, "decode", backend="torch-cudnn", **config)  # it has no ragged lengths
+        cudnn = find(results, "decode", backend="torch-cudnn", layers=layers, **config)  # it has no ragged lengths
         rows.append([name, *(cell(ours[f]) for f in FORMATS), f"{cudnn.us:.1f} us" if cudnn else "",
                      *(f"{cudnn.us / ours[f].us:.2f}" if cudnn and ours[f] else "" for f in ("mxfp4", "nvfp4"))])
-    print_table(["batch, query/KV heads, tokens", *FORMATS, "cuDNN bf16", "mxfp4 against it", "nvfp4 against it"], rows)
+    head = "batch, query/KV heads, tokens" + (f"; {layers} layers, a call" if layers > 1 else "")
+    print_table([head, *FORMATS, "cuDNN bf16", "mxfp4 against it", "nvfp4 against it"], rows)
 
 
 def cublas(results, shape, dtype="bf16"):
@@ -127,7 +129,7 @@ class Bars:
 
 def decode_bars(results, bars):
     for shape, share, mxfp4, nvfp4 in DECODE:
-        cudnn = find(results, "decode", backend="torch-cudnn", **shape_of(shape))
+        cudnn = find(results, "decode", backend="torch-cudnn", layers=1, **shape_of(shape))
         ours = {f: plain(results, f, **shape_of(shape)) for f in FORMATS}
         if ours["mxfp4"]:
             bars.add(f"mxfp4 {name_of(shape)}, of the bandwidth", 100 * ours["mxfp4"].share, 100 * share, " %")
@@ -201,7 +203,8 @@ def main():
     parser.add_argument("results", nargs="+")
     results, skipped = results_file.load(parser.parse_args().results)
     print(", ".join(dict.fromkeys(f"{r.device}, {r.date}" for r in results if r.share is not None)) + "\n")
-    decode_table(results)
+    for layers in sorted({r.config["layers"] for r in results}):
+        decode_table(results, layers)
     attention_table(results)
     product_table(results, "a16", "W4A16")
     product_table(results, "a4", "W4A4")

@@ -56,13 +56,14 @@ DecodeCase::DecodeCase(Device& device, const DecodeSpec& spec, const char* backe
   config_.kv_split_tokens = spec.splits;
   config_.backend = backend;
   if (spec.window != 0) describe_recent_tier(spec, desc);
-  check(fp4pa::plan(config_, &plan_), "plan");  // refuses what is too large, before there is memory for it
+  plans_.resize(static_cast<std::size_t>(spec.layers));
+  check(fp4pa::plan(config_, &plans_.front()), "plan");  // refuses what is too large, before there is memory for it
 
-  cache_ = PagedCache(device, desc, spec.page_order);
-  cache_.fill_random(device, 1);
-  config_.cache = cache_.desc();
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    caches_.emplace_back(device, desc, spec.page_order).fill_random(device, 1 + 2 * layer);
+    if (spec.window != 0) recent_.emplace_back(device, config_.recent, PageLayout::kHnd).fill_random(device, 2 + 2 * layer);
+  }
   add_tables(device, spec);
-  if (spec.window != 0) add_recent_tier(device);
   const auto rows = static_cast<std::size_t>(config_.max_q_tokens) * static_cast<std::size_t>(spec.heads);
   const std::size_t row_bytes = static_cast<std::size_t>(spec.head_dim * size_of(spec.dtype));
   q_ = device.allocate(rows * row_bytes);
@@ -95,6 +96,9 @@ void DecodeCase::add_tables(Device& device, const DecodeSpec& spec) {
   args_.seq_lens = lens_.as<std::int32_t>();
   args_.block_table = table_.as<std::int32_t>();
   args_.table_stride = stride;
+  if (!config_.two_tier) return;
+  recent_table_ = uploaded(device, page_order(config_.recent.num_pages, 7));
+  args_.recent_table = recent_table_.as<std::int32_t>();
 }
 
 void DecodeCase::describe_recent_tier(const DecodeSpec& spec, const KvCacheDesc& desc) {
@@ -111,25 +115,24 @@ void DecodeCase::describe_recent_tier(const DecodeSpec& spec, const KvCacheDesc&
   config_.recent = without_memory(recent, PageOrder::kHnd, Tier::kRecent);
 }
 
-void DecodeCase::add_recent_tier(Device& device) {
-  recent_ = PagedCache(device, config_.recent, PageLayout::kHnd);
-  recent_.fill_random(device, 2);
-  config_.recent = recent_.desc();
-  recent_table_ = uploaded(device, page_order(config_.recent.num_pages, 7));
-  args_.recent_table = recent_table_.as<std::int32_t>();
-}
-
 std::function<void(void*)> DecodeCase::prepare(Device& device, int threads) {
   config_.num_threads = threads;
-  check(fp4pa::plan(config_, &plan_), "plan");
-  workspace_ = device.allocate(plan_.workspace_bytes());
+  for (std::size_t layer = 0; layer < plans_.size(); ++layer) {
+    config_.cache = caches_[layer].desc();
+    if (config_.two_tier) config_.recent = recent_[layer].desc();
+    check(fp4pa::plan(config_, &plans_[layer]), "plan");
+  }
+  workspace_ = device.allocate(plan().workspace_bytes());
   args_.workspace = workspace_.data();
   args_.workspace_bytes = workspace_.bytes();
-  args_.same_lengths = false;
+  ran_ = false;
   return [this](void* stream) {
     args_.stream = stream;
-    check(run(plan_, args_), "run");
-    args_.same_lengths = same_lengths_;
+    for (std::size_t layer = 0; layer < plans_.size(); ++layer) {
+      args_.same_lengths = layer > 0 || (ran_ && same_lengths_);
+      check(run(plans_[layer], args_), "run");
+    }
+    ran_ = true;
   };
 }
 
@@ -139,10 +142,10 @@ double DecodeCase::bytes() const {
     const std::int64_t reach =
         config_.sliding_window == 0 ? length : std::int64_t{config_.sliding_window} + config_.max_q_len - 1;
     const auto visible = static_cast<std::int32_t>(std::min<std::int64_t>(length, reach));
-    sum += visible * bytes_per_token(cache_.desc());
+    sum += visible * bytes_per_token(cache());
     if (!config_.two_tier) continue;
     const std::int32_t recent = length - quantised_tokens(length, config_.window_tokens, config_.group_tokens);
-    sum += std::min(recent, visible) * (bytes_per_token(recent_.desc()) - bytes_per_token(cache_.desc()));
+    sum += std::min(recent, visible) * (bytes_per_token(recent_.front().desc()) - bytes_per_token(cache()));
   }
   return sum;
 }

@@ -31,6 +31,7 @@ struct DecodeSpec {
   int splits = 0;          ///< tokens of forced splits
   bool causal = true, in_order = false;
   bool same_lengths = false;  ///< calls behind the first use its schedule, as the layers of a model may
+  int layers = 1;             ///< calls of a run, each on a cache of its own; those behind the first use its schedule
 };
 
 /// The lengths of a spec's sequences: the same ones in every run.
@@ -42,7 +43,7 @@ class DecodeCase {
   DecodeCase(Device& device, const DecodeSpec& spec, const char* backend);
   DecodeCase(const DecodeCase&) = delete;
   DecodeCase& operator=(const DecodeCase&) = delete;
-  /// Plans for `threads` and returns the call, to be made on a stream.
+  /// Plans for `threads` and returns the calls, to be made on a stream.
   [[nodiscard]] std::function<void(void* stream)> prepare(Device& device, int threads);
   /// Codes and scales of the tokens that some query sees, each once.
   [[nodiscard]] double bytes() const;
@@ -50,19 +51,19 @@ class DecodeCase {
   [[nodiscard]] double operations() const;
   /// Keys over all sequences.
   [[nodiscard]] double tokens() const;
-  [[nodiscard]] const AttentionPlan& plan() const { return plan_; }
+  [[nodiscard]] const AttentionPlan& plan() const { return plans_.front(); }
 
  private:
   void add_tables(Device& device, const DecodeSpec& spec);
   void describe_recent_tier(const DecodeSpec& spec, const KvCacheDesc& desc);
-  void add_recent_tier(Device& device);
+  [[nodiscard]] const KvCacheDesc& cache() const { return caches_.front().desc(); }
   std::vector<std::int32_t> lengths_;
-  PagedCache cache_, recent_;
+  std::vector<PagedCache> caches_, recent_;  // of the layers
   AttentionConfig config_;
   AttentionArgs args_;
-  AttentionPlan plan_;
+  std::vector<AttentionPlan> plans_;
   Buffer table_, recent_table_, q_, o_, lse_, indptr_, lens_, workspace_;
-  bool same_lengths_ = false;
+  bool same_lengths_ = false, ran_ = false;
 };
 
 }  // namespace fp4pa::tool
