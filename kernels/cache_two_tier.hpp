@@ -142,8 +142,7 @@ Status append_two_tier(const api::TwoTierAppend& r, const ExecDesc& exec) noexce
   bool pieces = true;
   for (int i = 0; i < 2; ++i) {
     args.kinds[i] = kind_of(args.old_tier[i]);
-    pieces = pieces && aligned(args.inputs[i]) && in_lanes(args.old_tier[i]) && args.kinds[i] != PieceKind::kFp8 &&
-             kind_of(args.recent[i]) == PieceKind::kHalves;
+    pieces = pieces && aligned(args.inputs[i]) && in_lanes(args.old_tier[i]) && kind_of(args.recent[i]) == PieceKind::kHalves;
   }
   // A block has so many tokens as leave the device eight blocks a multiprocessor, and up to 64.
   constexpr std::int64_t kMostColumns = 65535;

@@ -1,6 +1,6 @@
-// append_two_tier by pieces of sixteen elements (piece.hpp), for plain rows at addresses of 16 bytes and tiers without E4M3 of one scale: a
-// thread reads a piece from the ring or from the input and writes it to either tier. Any combination of formats is one kernel, whose branches
-// are the same for a whole block. (With E4M3 clang keeps parts of a piece in an AMD GPU's memory.)
+// append_two_tier by pieces of sixteen elements (piece.hpp), for plain rows at addresses of 16 bytes and a recent tier of 16 bits: a thread
+// reads a piece from the ring or from the input and writes it to either tier. Any combination of formats is one kernel, whose branches are
+// the same for a whole block. (With E4M3 in the recent tier clang keeps parts of a piece in an AMD GPU's memory.)
 #pragma once
 
 #include "kernels/piece_columns.hpp"
@@ -106,12 +106,13 @@ FP4PA_DEVICE inline void write_piece(const CacheTensor& tensor, PieceKind kind, 
       break;
     case PieceKind::kNvfp4: out = encode_nvfp4_piece<false, Nvfp4Scale::kAmaxOver6>(x, global, 1.0f / global); break;
     case PieceKind::kNvfp4FourOverSix: out = encode_nvfp4_piece<false, Nvfp4Scale::kFourOverSix>(x, global, 1.0f / global); break;
+    case PieceKind::kFp8: out.codes = encode_fp8_piece(x, global); break;
     case PieceKind::kMxfp8: out = encode_mxfp8_piece(x, core::e8m0_carry<core::E4M3>(tensor.rule.scale_mode)); break;
     default: break;
   }
   if (!there) return;
   std::uint8_t* const codes = tensor.view.mutable_row(at.page, at.row, head);
-  if (!has_scale(kind)) {
+  if (bits_of(kind) == 16) {
     TierCodes plain;
     plain.encode(tensor.view.format, x);
     return plain.store(codes, element);
@@ -121,6 +122,7 @@ FP4PA_DEVICE inline void write_piece(const CacheTensor& tensor, PieceKind kind, 
   } else {
     *reinterpret_cast<Words<16>*>(codes + element) = out.codes;
   }
+  if (!has_scale(kind)) return;
   const int group = is_nvfp4(kind) ? 16 : kind == PieceKind::kPerToken ? tensor.head_dim : 32;
   if (element % group == 0) tensor.view.mutable_scale_row(at.page, at.row, head)[element / group] = out.scales[0];
 }
