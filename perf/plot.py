@@ -41,6 +41,7 @@ def shape_name(c, hardware_threads):
     tokens = f"{c['kv_len'] // 1024}K" if c["kv_len"] % 1024 == 0 else str(c["kv_len"])
     tokens = f"to {tokens}" if c["ragged"] else tokens
     name = f"b{c['batch']} {c['heads']}/{c['kv_heads']} {tokens} D{c['head_dim']}, page {c['page_size']}"
+    name += f", {c['layers']} layers" if c["layers"] > 1 else ""
     if c["threads"] and hardware_threads:
         name += f", {c['threads']} thread{'s' if c['threads'] > 1 else ''}"
     return name
@@ -53,7 +54,7 @@ def is_plain(r):
 
 
 def only_swept(r):
-    """A shape that is there for the sweep's sake alone, pages of 16, or a layer behind the first: too many groups for bars."""
+    """A shape that is there for the sweep's sake alone, pages of 16, or layers: too many groups for bars."""
     c = r.config
     swept = r.has(**SWEPT) and (c["batch"] == 8 or c["kv_len"] == 8192) and (c["batch"], c["kv_len"]) != (32, 8192)
     return swept or c["page_size"] == 16 or c["same_lengths"] or c["layers"] > 1
@@ -61,7 +62,7 @@ def only_swept(r):
 
 def cudnn(results, c):
     shape = {key: c[key] for key in ("batch", "heads", "kv_heads", "kv_len", "head_dim")}
-    return None if c["ragged"] else results_file.find(results, "decode", backend="torch-cudnn", layers=1, **shape)
+    return None if c["ragged"] else results_file.find(results, "decode", backend="torch-cudnn", layers=c["layers"], **shape)
 
 
 def draw_shapes(plt, rows, reference, title):
