@@ -5,7 +5,8 @@
 // where every value of every format is exact.
 #pragma once
 
-#include <cmath>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -21,25 +22,47 @@ namespace fp4pa::reference {
   return kValues[code & 15u];
 }
 
+/// 2^n, by doubling and halving.
+[[nodiscard]] constexpr double power_of_two(int n) {
+  double x = 1.0;
+  for (; n > 0; --n) x *= 2.0;
+  for (; n < 0; ++n) x /= 2.0;
+  return x;
+}
+/// decode(0), decode(1), ...: references decode millions of codes.
+template <std::size_t kCount, class Decode>
+[[nodiscard]] constexpr std::array<double, kCount> table_of(Decode&& decode) {
+  std::array<double, kCount> values{};
+  for (std::size_t code = 0; code < kCount; ++code) values[code] = decode(static_cast<int>(code));
+  return values;
+}
+
 /// E8M0: 2^(code - 127); 255 is NaN.
 [[nodiscard]] inline double decode_e8m0(std::uint8_t code) {
-  return code == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, int{code} - 127);
+  static constexpr auto kValues = table_of<256>([](int c) {
+    return c == 255 ? std::numeric_limits<double>::quiet_NaN() : power_of_two(c - 127);
+  });
+  return kValues[code];
 }
 
 /// E4M3 (OCP): bias 7, subnormals, no infinities, NaN at S.1111.111. A scale (UE4M3) is the same with the sign clear.
 [[nodiscard]] inline double decode_e4m3(std::uint8_t code) {
-  const int exponent = (code >> 3) & 15;
-  const int mantissa = code & 7;
-  double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
-  if (exponent == 15 && mantissa == 7) magnitude = std::numeric_limits<double>::quiet_NaN();
-  return (code & 0x80) != 0 ? -magnitude : magnitude;
+  static constexpr auto kValues = table_of<256>([](int c) {
+    const int exponent = (c >> 3) & 15;
+    const int mantissa = c & 7;
+    double magnitude = exponent == 0 ? mantissa * power_of_two(-9) : (8 + mantissa) * power_of_two(exponent - 10);
+    if (exponent == 15 && mantissa == 7) magnitude = std::numeric_limits<double>::quiet_NaN();
+    return (c & 0x80) != 0 ? -magnitude : magnitude;
+  });
+  return kValues[code];
 }
 
 /// IEEE binary16.
 [[nodiscard]] inline double decode_f16(std::uint16_t bits) {
+  static constexpr auto kPowers = table_of<32>([](int exponent) { return power_of_two(exponent - 25); });
   const int exponent = (bits >> 10) & 31;
   const int mantissa = bits & 1023;
-  double magnitude = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+  double magnitude = exponent == 0 ? mantissa * kPowers[1] : (1024 + mantissa) * kPowers[static_cast<std::size_t>(exponent)];
   if (exponent == 31) {
     magnitude = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
   }
