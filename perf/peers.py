@@ -6,7 +6,8 @@ decode where it is importable, and a plain Triton quantiser (triton_mxfp4.py) be
            [--shape MxNxK,...]
 
 The decode shapes are those of `fp4pa bench --suite decode`, one query token over long K and V (contiguous for PyTorch); prefill
-those of `--suite prefill`, products those of `--suite gemm`; --sweep adds cuDNN on those of `--suite sweep`. All is timed as
+those of `--suite prefill`, products those of `--suite gemm`; --sweep adds cuDNN on those of `--suite sweep`. cuDNN also decodes
+as `--suite layers` does: a graph of calls, each on K and V of its own. All is timed as
 `fp4pa bench` does it: before each run 512 MiB are read, which displaces the caches and takes longer than enqueueing the run, so
 that neither warm caches nor Python is in the time between the events; medians. A run of products or of quantisers is one CUDA
 graph of calls, each on a copy of its own of the weight or the tensor, and the time of a call is the run's divided by its calls.

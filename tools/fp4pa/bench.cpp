@@ -80,7 +80,7 @@ Spread spread_of(std::vector<double> samples) {
   return {samples.front(), at(0.1), at(0.5), at(0.9), static_cast<int>(samples.size())};
 }
 
-Spread per_call(Spread together, int calls) {
+Spread per_call(Spread together, double calls) {
   for (double* t : {&together.min, &together.p10, &together.median, &together.p90}) *t /= calls;
   return together;
 }

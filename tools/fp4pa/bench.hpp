@@ -27,7 +27,7 @@ struct Spread {
 /// Sorts the samples; percentiles are the nearest sample.
 [[nodiscard]] Spread spread_of(std::vector<double> samples);
 /// Of one of `calls` calls that were timed together.
-[[nodiscard]] Spread per_call(Spread together, int calls);
+[[nodiscard]] Spread per_call(Spread together, double calls);
 
 /// Where results go besides the tables on stdout: a file each, "" for nowhere, or "-" for stdout in place of the tables.
 struct BenchOutput {

@@ -25,6 +25,7 @@ struct DecodeAxes {
 };
 
 constexpr int kMostSequences = 1 << 20, kMostTokens = 1 << 30;  // of the library's plan
+constexpr int kMostLayers = 1024;
 
 /// Every value of `values` in every spec so far.
 template <class Value, class Set>
@@ -179,7 +180,7 @@ class BenchDecode : public Benchmark {
     c.add_flag("--same-lengths", axes_.same_lengths, "Calls behind the first use its schedule, as the layers of a model may");
     c.add_option("--layers", axes_.layers,
                  "Calls of a run, each on a cache of its own, recorded where the device records; times are a call's")
-        ->check(integer_from(1))
+        ->check(integer_from(1, kMostLayers))
         ->capture_default_str();
     c.add_flag(
         "--shuffle", [](std::int64_t) {}, "Scatter the pages (the default)");
@@ -240,7 +241,7 @@ class BenchGraph final : public BenchDecode {
     const auto replays = [&] {
       for (int i = 0; i < calls_; ++i) replay();
     };
-    const Spread time = per_call(measure(report.device(), report.options(), replays), calls_ * spec.layers);
+    const Spread time = per_call(measure(report.device(), report.options(), replays), static_cast<double>(calls_) * spec.layers);
     BenchResult r = result_of("graph", report.device(), spec, decode, threads, time);
     r.config["calls"] = calls_;
     r.figures["us_per_call"] = 1e6 * time.median;
