@@ -54,7 +54,7 @@ def print_table(header, rows):
 
 
 def decode_table(results, layers=1):
-    """Single calls, or of runs of so many, each on a cache of its own, as the layers of a model make them."""
+    """Of single calls, or of calls in runs of `layers`, each on a cache of its own."""
     rows = []
     extra = [("ragged b64 32/8 to 32K", dict(batch=64, heads=32, kv_heads=8, kv_len=32768, head_dim=128, ragged=True)),
              ("b32 32/8 8K D64", dict(batch=32, heads=32, kv_heads=8, kv_len=8192, head_dim=64)),

@@ -11,7 +11,6 @@
 #include "tests/tool/run_tool.hpp"
 #include "tools/fp4pa/bench_suite.hpp"
 #include "tools/fp4pa/decode_case.hpp"
-#include "tools/fp4pa/device_cpu.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 
 namespace {
@@ -278,101 +277,6 @@ TEST_CASE("bench: the speed against bf16 is that of the same configuration") {
       CHECK(r.at("vs_bf16").get<double>() == doctest::Approx(ratio));
     }
   }
-}
-
-namespace {
-
-/// A device whose runs take a second, with the host's memory; what is recorded is made at once.
-struct Graphs final : fp4pa::tool::Device {
-  std::unique_ptr<Device> host = fp4pa::tool::make_cpu_device();
-  std::vector<std::size_t> allocated;
-  int recordings = 0, evictions = 0;
-  std::string name() const override { return "made up"; }
-  fp4pa::tool::Buffer allocate(std::size_t bytes) override { return allocated.push_back(bytes), host->allocate(bytes); }
-  void upload(void* to, const void* from, std::size_t bytes) override { host->upload(to, from, bytes); }
-  void download(void* to, const void* from, std::size_t bytes) override { host->download(to, from, bytes); }
-  void fill(const fp4pa::tool::Buffer& b, fp4pa::tool::Fill pattern, std::uint64_t seed) override { host->fill(b, pattern, seed); }
-  void evict_caches() override { ++evictions; }
-  double seconds(const std::function<void()>& work) override { return work(), 1.0; }
-  fp4pa::tool::Bandwidth read_bandwidth(int, int) override { return {}; }
-  bool has_threads() const override { return false; }
-  bool has_graphs() const override { return true; }
-  std::function<void()> recorded(const std::function<void(void*)>& work) override {
-    ++recordings;
-    work(nullptr);
-    return [] {};
-  }
-};
-
-}  // namespace
-
-TEST_CASE("bench decode: layers are calls of one run, each on a cache of its own, and a row is one of them") {
-  const auto measured = [](Graphs& device, const std::string& more) {
-    fp4pa::tool::BenchOptions options;
-    options.backend = "cpu";
-    options.repeats = 3;
-    options.warmup = 0;
-    const auto benchmark = fp4pa::tool::make_bench_decode();
-    CLI::App app;
-    benchmark->add_options(app);
-    app.parse("--batch 2 --heads 4 --kv-heads 2 --head-dim 64 --tokens 96 --page-size 16 --format mxfp4" + more, false);
-    fp4pa::tool::BenchReport report(device, options);
-    for (const auto& step : benchmark->steps({1})) step.work(report);
-    REQUIRE(report.results().size() == 1);
-    return report.results().front();
-  };
-  // 12 pages of 16 tokens, 2 heads and 32 bytes of codes; K and V.
-  const auto codes = [](const Graphs& device) { return std::count(device.allocated.begin(), device.allocated.end(), 12 * 16 * 2 * 32); };
-  Graphs one, three;
-  const auto alone = measured(one, "");
-  CHECK(one.recordings == 0);
-  CHECK(codes(one) == 2);
-  CHECK(alone.time.median == 1.0);
-  CHECK(!alone.config.contains("layers"));
-  const auto layer = measured(three, " --layers 3");
-  CHECK(three.recordings == 1);
-  CHECK(three.evictions == 3);
-  CHECK(codes(three) == 6);
-  CHECK(layer.time.median == doctest::Approx(1.0 / 3));
-  CHECK(layer.config.at("layers") == 3);
-  CHECK(layer.bytes == alone.bytes);
-}
-
-TEST_CASE("bench gemm: where there are graphs a run is a round of calls on weights of their own, and a row is one of them") {
-  const auto measured = [](Graphs& device, bool warm) {
-    fp4pa::tool::BenchOptions options;
-    options.backend = "cpu";
-    options.repeats = 3;
-    options.warmup = 0;
-    options.warm_caches = warm;
-    const auto benchmark = fp4pa::tool::make_bench_gemm();
-    CLI::App app;
-    benchmark->add_options(app);
-    app.parse("--shape 1x64x96 --format nvfp4 --activations a4", false);
-    fp4pa::tool::BenchReport report(device, options);
-    for (const auto& step : benchmark->steps({1})) step.work(report);
-    REQUIRE(report.results().size() == 1);
-    return report.results().front();
-  };
-  // 64 rows of 48 bytes of codes and 6 of scales, each weight on a boundary of 256 bytes: 3072 and 512.
-  const auto has = [](const Graphs& device, std::size_t bytes) {
-    return std::count(device.allocated.begin(), device.allocated.end(), bytes) != 0;
-  };
-  Graphs device, warm;
-  const auto result = measured(device, false);
-  CHECK(device.recordings == 1);
-  CHECK(device.evictions == 3);
-  CHECK(has(device, 64 * 3072));
-  CHECK(has(device, 64 * 512));
-  CHECK(result.figures.at("calls") == 64);
-  CHECK(result.time.median == doctest::Approx(1.0 / 64));
-  CHECK(result.bytes == 64 * (48 + 6) + 2 * (96 + 64));
-  CHECK(!result.config.contains("threads"));
-
-  CHECK(measured(warm, true).figures.at("calls") == 64);
-  CHECK(warm.evictions == 0);
-  CHECK(has(warm, 3072));
-  CHECK(!has(warm, 64 * 3072));
 }
 
 TEST_CASE("bench: CSV has every column that any result has, and quotes what needs it") {

@@ -125,14 +125,14 @@ std::function<void(void*)> DecodeCase::prepare(Device& device, int threads) {
   workspace_ = device.allocate(plan().workspace_bytes());
   args_.workspace = workspace_.data();
   args_.workspace_bytes = workspace_.bytes();
-  ran_ = false;
+  args_.same_lengths = false;
   return [this](void* stream) {
     args_.stream = stream;
-    for (std::size_t layer = 0; layer < plans_.size(); ++layer) {
-      args_.same_lengths = layer > 0 || (ran_ && same_lengths_);
-      check(run(plans_[layer], args_), "run");
+    for (const AttentionPlan& layer : plans_) {
+      check(run(layer, args_), "run");
+      args_.same_lengths = true;
     }
-    ran_ = true;
+    args_.same_lengths = same_lengths_;
   };
 }
 

@@ -63,7 +63,7 @@ class DecodeCase {
   AttentionArgs args_;
   std::vector<AttentionPlan> plans_;
   Buffer table_, recent_table_, q_, o_, lse_, indptr_, lens_, workspace_;
-  bool same_lengths_ = false, ran_ = false;
+  bool same_lengths_ = false;
 };
 
 }  // namespace fp4pa::tool
