@@ -54,51 +54,56 @@ FP4PA_FN void SimtTileBackend<Shim>::finish_rows(RowVector& max, RowVector& sum,
   }
 }
 
+/// The warps' maxima and sums, exchanged through their scratch, and this warp's output brought to the common maximum. The lanes that
+/// share a row read a few warps' states each: the code runs once an item, and short code is what makes it short.
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::merge_states(RowVector& max, RowVector& sum, Output& output) {
+  static_assert(8 * kWarpRows <= kScratchBytes);
+  const int warps = exec_.num_warps();
+  const auto state = [&](Lane lane, int warp, int s) { return static_cast<std::uint32_t>(warp * kScratchBytes + 8 * row(lane, s)); };
   exec_.template copy_wait<0>();
-  exec_.block_barrier();
+  exec_.warp_barrier();
   exec_.each_lane([&](Lane lane) {
     if (!first_peer(lane)) return;
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
-      const std::uint32_t at = result_offset(exec_.warp()) + kResultStates + 8 * row(lane, s);
+      const std::uint32_t at = state(lane, exec_.warp(), s);
       exec_.template store_shared<float>(lane, at, max.value[lane][s]);
       exec_.template store_shared<float>(lane, at + 4, sum.value[lane][s]);
     }
   });
   exec_.block_barrier();
 
-  const int warps = exec_.num_warps();
+  RowVector common;
+  exec_.each_lane([&](Lane lane) {
+    FP4PA_UNROLL
+    for (int s = 0; s < kRowSlots; ++s) {
+      float highest = kMinusInf;
+      FP4PA_NO_UNROLL
+      for (int w = Slots::peer(lane.id); w < warps; w += Slots::kPeers) {
+        highest = math::max(highest, exec_.template load_shared<float>(lane, state(lane, w, s)));
+      }
+      common.value[lane][s] = highest;
+    }
+  });
+  reduce_peers(common, [](float a, float b) { return math::max(a, b); });
   RowVector weight;
   exec_.each_lane([&](Lane lane) {
     FP4PA_UNROLL
     for (int s = 0; s < kRowSlots; ++s) {
-      const std::uint32_t at = kResultStates + 8 * row(lane, s);
-      float common = kMinusInf;
+      const float highest = common.value[lane][s];
       float total = 0.0f;
       FP4PA_NO_UNROLL
-      for (int first = 0; first < warps; first += kTogether) {
-        float own_max[kTogether];
-        float own_sum[kTogether];
-        float highest = common;
-        FP4PA_UNROLL
-        for (int i = 0; i < kTogether; ++i) {  // past the last one the first again, without its sum
-          const std::uint32_t from = result_offset(first + i < warps ? first + i : 0) + at;
-          own_max[i] = exec_.template load_shared<float>(lane, from);
-          own_sum[i] = first + i < warps ? exec_.template load_shared<float>(lane, from + 4) : 0.0f;
-          highest = math::max(highest, own_max[i]);
-        }
-        total *= rescale(common, highest);
-        FP4PA_UNROLL
-        for (int i = 0; i < kTogether; ++i) total += own_sum[i] * rescale(own_max[i], highest);
-        common = highest;
+      for (int w = Slots::peer(lane.id); w < warps; w += Slots::kPeers) {
+        const std::uint32_t at = state(lane, w, s);
+        total += exec_.template load_shared<float>(lane, at + 4) * rescale(exec_.template load_shared<float>(lane, at), highest);
       }
-      weight.value[lane][s] = rescale(max.value[lane][s], common);
-      max.value[lane][s] = common;
       sum.value[lane][s] = total;
+      weight.value[lane][s] = rescale(max.value[lane][s], highest);
     }
   });
+  reduce_peers(sum, [](float a, float b) { return a + b; });
+  max = common;
   scale_rows(output, weight);
 }
 

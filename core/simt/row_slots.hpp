@@ -8,6 +8,7 @@
 // or a search would not: the registers they index would end up in memory.
 #pragma once
 
+#include <bit>
 #include <utility>
 
 #include "core/atom/roles.hpp"
@@ -20,6 +21,14 @@ struct RowSlots {
   using Atom = typename Sided::Atom;
   static constexpr int kValues = Atom::kValuesC;
   static constexpr unsigned kPeerBits = Sided::kQueryPeerBits;
+
+  /// How many lanes share a row, and which of them a lane is.
+  static constexpr int kPeers = 1 << std::popcount(kPeerBits);
+  [[nodiscard]] FP4PA_FN static constexpr int peer(int lane) {
+    constexpr int kFirstBit = std::countr_zero(kPeerBits);
+    static_assert(kPeerBits == static_cast<unsigned>(kPeers - 1) << kFirstBit, "peers' bits are neighbours");
+    return lane >> kFirstBit & (kPeers - 1);
+  }
 
   /// Query row of accumulator `value`, within the atom's queries.
   [[nodiscard]] FP4PA_FN static constexpr int query(int lane, int value) {

@@ -106,11 +106,10 @@ struct SharedLayout {
   int bytes;
 };
 
-/// A warp's result while those that divided the keys are merged: rows of f32 at a pitch that keeps rows apart in the banks,
-/// and two floats of state a row.
+/// A warp's result while those that divided the keys are merged: rows of f32 at a pitch that keeps rows apart in the banks.
 [[nodiscard]] FP4PA_FN constexpr int result_pitch(int head_dim) { return head_dim + 4; }
 [[nodiscard]] FP4PA_FN constexpr int result_bytes(const SimtConfig& c, int atom_queries) {
-  return c.row_tiles * atom_queries * (result_pitch(c.head_dim) + 2) * 4;
+  return c.row_tiles * atom_queries * result_pitch(c.head_dim) * 4;
 }
 
 /// Page ids, a word a lane, which plain instances copy to behind each tile.

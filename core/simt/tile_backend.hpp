@@ -79,7 +79,6 @@ class SimtTileBackend {
 
   /// One warp's result while warps are merged: rows of f32, and behind them the rows' states.
   static constexpr int kResultPitch = result_pitch(kConfig.head_dim);  // in elements
-  static constexpr int kResultStates = kWarpRows * kResultPitch * 4;
 
   template <std::int32_t S>
   using Stream = typename StreamOf<Shim, S>::type;
