@@ -2,6 +2,8 @@
 #pragma once
 
 #include "kernels/piece_columns.hpp"
+#include "kernels/piece_encode.hpp"
+#include "kernels/piece_rotate.hpp"
 
 namespace fp4pa::FP4PA_GPU {
 

@@ -13,7 +13,8 @@ FP4PA_DEVICE inline void recent_value(const TwoTierArgs& a, int which, const Seq
                              float* x) {
   const CacheTensor& recent = a.recent[which];
   if (t < seq.step.length_before) {
-    read_row(recent, a.ring.page(seq.index, t / a.recent_page_size), t % a.recent_page_size, head, x);
+    const RowPlace at = ring_place(a, seq, t);
+    read_row(recent, at.page, at.row, head, x);
     return;
   }
   load_input(recent, a.inputs[which], seq.first_input + (t - seq.step.length_before), head, x);
@@ -22,53 +23,65 @@ FP4PA_DEVICE inline void recent_value(const TwoTierArgs& a, int which, const Seq
   sync_warp();
 }
 
+/// How rows are dealt to threads.
+enum class RowsGo {
+  kByWarps,   ///< a warp has a row
+  kByPieces,  ///< V's scales run along head_dim
+  kByGroups,  ///< along tokens; K's rows go by pieces
+};
+
+/// Blocks that a multiprocessor has registers for; 0: as the compiler sees fit. Few registers spill a little and still take less time, since
+/// pages' numbers and rows are waited for.
+[[nodiscard]] FP4PA_FN constexpr int quantising_blocks(RowsGo way) {
+  return way == RowsGo::kByPieces ? 8 : way == RowsGo::kByGroups ? 6 : 0;
+}
+
 /// What leaves the window: a block per share of the new tokens, head and tensor.
-/// @tparam kPieces  whether pieces serve; else a warp has a row
-template <bool kPieces>
-FP4PA_KERNEL(quantise_left, kThreads, TwoTierArgs a) {
-  FP4PA_DYNAMIC_SHARED(float, shared);  // [tokens of a piece, or warps, head_dim]
+template <RowsGo kWay>
+FP4PA_KERNEL_OF_BLOCKS(quantise_left, kThreads, quantising_blocks(kWay), TwoTierArgs a) {
+  FP4PA_DYNAMIC_SHARED(float, shared);  // [tokens of a group, or warps, head_dim], where a warp has a row
   for_each_share(a, [&](const Sequence& seq, std::int32_t begin, std::int32_t end) {
     const std::int32_t first = quantised_tokens(begin, a.window_tokens, a.group_tokens);
     const std::int32_t last = quantised_tokens(end, a.window_tokens, a.group_tokens);
     if (first == last) return;
     for_each_column(a, [&](int which, std::int32_t head) {
       const CacheTensor& tensor = a.old_tier[which];
-      if (tensor.view.scale_along_tokens()) {
-        for (std::int64_t piece = a.cut.piece_of(first); piece < a.cut.piece_of(last); ++piece) {
-          const RowPlace at = old_place(a, seq, piece);
+      if (kWay != RowsGo::kByPieces && tensor.view.scale_along_tokens()) {
+        for (std::int32_t t = first, tokens = 0; t < last; t += tokens) {
+          tokens = group_of(a, split(a.old_page, t).row).tokens;
+          const RowPlace at = old_place(a, seq, t);
           if (at.page < 0) continue;
-          const std::int32_t t = a.cut.first_token(piece);
-          const std::int32_t tokens = a.cut.tokens(piece);
-          sync_block();
-          if constexpr (kPieces) {
-            for_each_tier_piece(tensor, tokens, [&](std::int32_t row, int element, bool there) {
-              float x[16] = {};
-              recent_piece(a, which, seq, t + row, head, element, x);
-              if (!there) return;
-              for (int i = 0; i < 16; ++i) shared[row * tensor.head_dim + element + i] = x[i];
+          if constexpr (kWay == RowsGo::kByGroups) {
+            with_dtype(a.recent[which].view.format, [&](auto dtype) {
+              if (tensor.view.token_group() == 16) {
+                write_tier_group<decltype(dtype)::value, 16>(a, seq, t, tokens, head, at);
+              } else {
+                write_tier_group<decltype(dtype)::value, 32>(a, seq, t, tokens, head, at);
+              }
             });
-          } else {
+          } else if constexpr (kWay == RowsGo::kByWarps) {
+            sync_block();
             for (int row = warp_id(); row < tokens; row += kWarps) {
               recent_value(a, which, seq, t + row, head, shared + row * tensor.head_dim);
             }
+            sync_block();
+            write_group(tensor, at.page, at.row, head, shared, tokens);
           }
-          sync_block();
-          write_group(tensor, at.page, at.row, head, shared, tokens);
         }
         return;
       }
-      const auto place = [&](std::int32_t t) { return RowPlace{old_place(a, seq, a.cut.piece_of(t)).page, t % a.old_page_size}; };
-      if constexpr (kPieces) {
-        for_each_tier_piece(tensor, last - first, [&](std::int32_t row, int element, bool there) {
-          const RowPlace at = place(first + row);
-          float x[16] = {};
-          recent_piece(a, which, seq, first + row, head, element, x);
-          write_piece(tensor, a.kinds[which], there && at.page >= 0, at, head, element, x);
+      if constexpr (kWay != RowsGo::kByWarps) {
+        for_each_tier_piece(a, last - first, [&](std::int32_t row, int element, bool there) {
+          const RowPlace at = old_place(a, seq, first + row);
+          with_dtype(a.recent[which].view.format, [&](auto dtype) {
+            const auto piece = recent_piece<decltype(dtype)::value, kTierPiece>(a, which, seq, first + row, head, element);
+            write_piece(tensor, a.kinds[which], there && at.page >= 0, at, head, element, piece);
+          });
         });
       } else {
         float* const x = shared + warp_id() * tensor.head_dim;
         for (std::int32_t t = first + warp_id(); t < last; t += kWarps) {
-          const RowPlace at = place(t);
+          const RowPlace at = old_place(a, seq, t);
           if (at.page < 0) continue;
           recent_value(a, which, seq, t, head, x);
           write_row(tensor, at.page, at.row, head, x);
@@ -89,16 +102,19 @@ FP4PA_KERNEL(keep_recent, kThreads, TwoTierArgs a) {
       const CacheTensor& tensor = a.recent[which];
       const PlainRows& input = a.inputs[which];
       if constexpr (kPieces) {
-        for_each_tier_piece(tensor, end - first, [&](std::int32_t row, int element, bool there) {
+        for_each_tier_piece(a, end - first, [&](std::int32_t row, int element, bool there) {
           const std::int32_t t = first + row;
           const RowPlace at = ring_place(a, seq, t);
-          float x[16];
+          float x[kTierPiece];
           load_tier_input(input, seq.first_input + (t - seq.step.length_before), head, element, x);
           if (tensor.rotation != 0) rotate_tier_piece(tensor, x);
           if (!there || at.page < 0) return;
-          TierCodes codes;
-          codes.encode(tensor.view.format, x);
-          codes.store(tensor.view.mutable_row(at.page, at.row, head), element);
+          auto* const to = reinterpret_cast<Words<16>*>(tensor.view.mutable_row(at.page, at.row, head) + 2 * element);
+          with_dtype(tensor.view.format, [&](auto dtype) {
+            const auto codes = tier_codes<decltype(dtype)::value>(x);
+            FP4PA_UNROLL
+            for (int i = 0; i < 2; ++i) to[i] = codes.words[i];
+          });
         });
       } else {
         float* const x = rows[warp_id()];
@@ -131,34 +147,41 @@ Status append_two_tier(const api::TwoTierAppend& r, const ExecDesc& exec) noexce
                    r.num_tokens,
                    r.cache.window_tokens,
                    r.cache.group_tokens,
-                   old_tier.page_size,
-                   recent.page_size,
+                   core::Divisor::of(static_cast<std::uint32_t>(old_tier.page_size)),
+                   core::Divisor::of(static_cast<std::uint32_t>(recent.page_size)),
+                   core::Divisor::of(static_cast<std::uint32_t>(std::max(old_tier.head_dim / kTierPiece, 1))),
                    old_tier.num_kv_heads,
-                   {old_tier.page_size, v_of(old_tier).view.token_group()},
                    core::ring_tokens(r.cache.ring_pages, recent.page_size),
                    {},
                    1,
                    1};
+  const bool groups = args.old_tier[1].view.scale_along_tokens();
   bool pieces = true;
   for (int i = 0; i < 2; ++i) {
     args.kinds[i] = kind_of(args.old_tier[i]);
     pieces = pieces && aligned(args.inputs[i]) && in_lanes(args.old_tier[i]) && kind_of(args.recent[i]) == PieceKind::kHalves;
   }
-  // A block has so many tokens as leave the device eight blocks a multiprocessor, and up to 64.
+  if (groups && args.kinds[1] == PieceKind::kNvfp4FourOverSix) pieces = false;  // as of append
+  // A block has so many tokens as leave the device eight blocks a multiprocessor, and up to kMostShare.
+  constexpr std::int64_t kMostShare = 128;
   constexpr std::int64_t kMostColumns = 65535;
   const std::int64_t columns = std::min(2 * std::int64_t{args.heads}, kMostColumns);
-  const std::int64_t share = r.num_tokens * columns / (8 * std::int64_t{device.multiprocessors});
-  args.share = static_cast<std::int32_t>(std::clamp<std::int64_t>(share, 1, 64));
+  const std::int64_t share =
+      std::clamp<std::int64_t>(r.num_tokens * columns / (8 * std::int64_t{device.multiprocessors}), 1, kMostShare);
   args.columns = static_cast<std::int32_t>(columns);
-  const std::int64_t blocks = std::max<std::int64_t>((r.num_tokens + args.share - 1) / args.share, 1);
   const std::size_t row_bytes = sizeof(float) * static_cast<std::size_t>(old_tier.head_dim);
-  const bool groups = args.old_tier[1].view.scale_along_tokens();
-  const std::size_t shared = groups ? kMaxGroup * row_bytes : pieces ? 0 : kWarps * row_bytes;
-  const Status s = launch(pieces ? quantise_left<true> : quantise_left<false>, grid(blocks, columns), kThreads, shared, exec.stream, args,
-                          "launching append_two_tier's quantisation");
-  if (s != Status::kOk) return s;
-  return launch(pieces ? keep_recent<true> : keep_recent<false>, grid(blocks, columns), kThreads, 0, exec.stream, args,
-                "launching append_two_tier's copy into the ring");
+  const std::size_t shared = pieces ? 0 : (groups ? kMaxGroup : kWarps) * row_bytes;
+  const auto quantise = !pieces ? quantise_left<RowsGo::kByWarps>
+                        : groups ? quantise_left<RowsGo::kByGroups> : quantise_left<RowsGo::kByPieces>;
+  const auto launch_blocks = [&](auto kernel, std::int64_t tokens, std::size_t shared_bytes, const char* what) {
+    args.share = static_cast<std::int32_t>(tokens);
+    const std::int64_t blocks = std::max<std::int64_t>((r.num_tokens + tokens - 1) / tokens, 1);
+    return launch(kernel, grid(blocks, columns), kThreads, shared_bytes, exec.stream, args, what);
+  };
+  if (const Status s = launch_blocks(quantise, share, shared, "launching append_two_tier's quantisation"); s != Status::kOk) return s;
+  // Of a prompt the ring has room for its end alone: most blocks would find nothing to do.
+  const std::int64_t kept_share = share == kMostShare ? 4 * share : share;
+  return launch_blocks(pieces ? keep_recent<true> : keep_recent<false>, kept_share, 0, "launching append_two_tier's copy into the ring");
 }
 
 }  // namespace fp4pa::FP4PA_GPU

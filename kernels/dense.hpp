@@ -3,7 +3,7 @@
 
 #include "kernels/dense_ops.hpp"
 #include "kernels/key_mean.hpp"
-#include "kernels/piece.hpp"
+#include "kernels/piece_decode.hpp"
 
 namespace fp4pa::FP4PA_GPU {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/piece_columns.hpp"
+#include "kernels/piece_decode.hpp"
 
 namespace fp4pa::FP4PA_GPU {
 

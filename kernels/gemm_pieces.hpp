@@ -5,7 +5,7 @@
 #include "core/divisor.hpp"
 #include "core/formats/scale_layout.hpp"
 #include "kernels/gemm_args.hpp"
-#include "kernels/piece.hpp"
+#include "kernels/piece_encode.hpp"
 
 namespace fp4pa::FP4PA_GPU {
 

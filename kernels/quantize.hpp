@@ -11,7 +11,7 @@
 #include "core/paging/encode_group.hpp"
 #include "core/paging/plain_row.hpp"
 #include "kernels/cache_ops.hpp"
-#include "kernels/piece.hpp"
+#include "kernels/piece_encode.hpp"
 
 namespace fp4pa::FP4PA_GPU {
 

@@ -2,6 +2,7 @@
 // and does what an append of these alone would do. Since `quantised` is a function of a length, an append may be cut anywhere.
 #pragma once
 
+#include "core/divisor.hpp"
 #include "core/paging/page_table.hpp"
 #include "core/paging/two_tier.hpp"
 #include "kernels/cache_rows.hpp"
@@ -21,12 +22,12 @@ struct TwoTierArgs {
   std::int32_t batch;
   std::int64_t num_tokens;
   std::int32_t window_tokens, group_tokens;
-  std::int32_t old_page_size, recent_page_size;
+  core::Divisor old_page, recent_page;  // tokens of a page
+  core::Divisor per_row;                // threads of a row, where pieces serve
   std::int32_t heads;
-  core::PageCut cut;
   std::int32_t ring_tokens;
   PieceKind kinds[2];    // of the old tier
-  std::int32_t share;    // new tokens of a block
+  std::int32_t share;    // new tokens of a block of this launch
   std::int32_t columns;  // blocks that share heads and tensors
 };
 
@@ -78,28 +79,46 @@ struct RowPlace {
   std::int32_t row;
 };
 
-/// Whether the ring's pages of tokens first to first + tokens - 1 that it holds already are in the pool.
-FP4PA_DEVICE inline bool ring_holds(const TwoTierArgs& a, const Sequence& seq, std::int32_t first, std::int32_t tokens) {
-  const std::int32_t end = first + tokens < seq.step.length_before ? first + tokens : seq.step.length_before;
-  for (std::int32_t t = first; t < end; t += a.recent_page_size - t % a.recent_page_size) {
-    const std::int64_t page = a.ring.page(seq.index, t / a.recent_page_size);
-    if (page < 0 || page >= a.num_recent_pages) return false;
-  }
-  return true;
-}
-/// Where a piece of tokens goes in the old tier; nowhere, if a page of it is outside of its pool.
-FP4PA_DEVICE inline RowPlace old_place(const TwoTierArgs& a, const Sequence& seq, std::int64_t piece) {
-  const std::int32_t first = a.cut.first_token(piece);
-  const std::int32_t logical = first / a.old_page_size;
-  if (logical >= a.old_pages.capacity(seq.index)) return {-1, 0};
-  const std::int64_t page = a.old_pages.page(seq.index, logical);
-  if (page < 0 || page >= a.num_old_pages || !ring_holds(a, seq, first, a.cut.tokens(piece))) return {-1, 0};
-  return {page, first % a.old_page_size};
+/// Token t's page and its row there.
+FP4PA_DEVICE inline RowPlace split(const core::Divisor& page, std::int32_t t) {
+  const std::uint32_t logical = page.quotient(static_cast<std::uint32_t>(t));
+  return {logical, t - static_cast<std::int32_t>(logical * page.divisor)};
 }
 /// Where token t lies in the ring.
 FP4PA_DEVICE inline RowPlace ring_place(const TwoTierArgs& a, const Sequence& seq, std::int32_t t) {
-  const std::int64_t page = a.ring.page(seq.index, t / a.recent_page_size);
-  return {page < 0 || page >= a.num_recent_pages ? -1 : page, t % a.recent_page_size};
+  const RowPlace at = split(a.recent_page, t);
+  const std::int64_t page = a.ring.page(seq.index, static_cast<std::int32_t>(at.page));
+  return {page < 0 || page >= a.num_recent_pages ? -1 : page, at.row};
+}
+/// Whether the ring's pages of tokens first to first + tokens - 1 that it holds already are in the pool.
+FP4PA_DEVICE inline bool ring_holds(const TwoTierArgs& a, const Sequence& seq, std::int32_t first, std::int32_t tokens) {
+  const std::int32_t end = first + tokens < seq.step.length_before ? first + tokens : seq.step.length_before;
+  for (std::int32_t t = first; t < end;) {
+    const RowPlace at = ring_place(a, seq, t);
+    if (at.page < 0) return false;
+    t += static_cast<std::int32_t>(a.recent_page.divisor) - at.row;
+  }
+  return true;
+}
+/// Tokens that share V's scales along tokens with the token in a page's `row`, which has `before` of them before it; itself alone, if V's
+/// scales run along head_dim. The last group of a page is shorter where groups do not divide it.
+struct TokenGroup {
+  std::int32_t before, tokens;
+};
+FP4PA_DEVICE inline TokenGroup group_of(const TwoTierArgs& a, std::int32_t row) {
+  const std::int32_t whole = a.old_tier[1].view.token_group();
+  const std::int32_t before = row & (whole - 1);
+  const std::int32_t left = static_cast<std::int32_t>(a.old_page.divisor) - (row - before);
+  return {before, left < whole ? left : whole};
+}
+/// Where token t goes in the old tier, K and V; nowhere, if its page, or one of the ring that has a token of its group, is outside of its pool.
+FP4PA_DEVICE inline RowPlace old_place(const TwoTierArgs& a, const Sequence& seq, std::int32_t t) {
+  const RowPlace at = split(a.old_page, t);
+  if (at.page >= a.old_pages.capacity(seq.index)) return {-1, 0};
+  const std::int64_t page = a.old_pages.page(seq.index, static_cast<std::int32_t>(at.page));
+  const TokenGroup group = group_of(a, at.row);
+  if (page < 0 || page >= a.num_old_pages || !ring_holds(a, seq, t - group.before, group.tokens)) return {-1, 0};
+  return {page, at.row};
 }
 
 }  // namespace fp4pa::FP4PA_GPU
