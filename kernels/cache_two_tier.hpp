@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/two_tier_pieces.hpp"
 
@@ -71,13 +72,21 @@ FP4PA_KERNEL_OF_BLOCKS(quantise_left, kThreads, quantising_blocks(kWay), TwoTier
         return;
       }
       if constexpr (kWay != RowsGo::kByWarps) {
-        for_each_tier_piece(a, last - first, [&](std::int32_t row, int element, bool there) {
-          const RowPlace at = old_place(a, seq, first + row);
-          with_dtype(a.recent[which].view.format, [&](auto dtype) {
-            const auto piece = recent_piece<decltype(dtype)::value, kTierPiece>(a, which, seq, first + row, head, element);
-            write_piece(tensor, a.kinds[which], there && at.page >= 0, at, head, element, piece);
+        const auto pieces = [&](auto of_row) {
+          constexpr int kN = decltype(of_row)::value;
+          for_each_tier_piece<kN>(a, last - first, [&](std::int32_t row, int element, bool there) {
+            const RowPlace at = old_place(a, seq, first + row);
+            with_dtype(a.recent[which].view.format, [&](auto dtype) {
+              const auto piece = recent_piece<decltype(dtype)::value, kN>(a, which, seq, first + row, head, element);
+              write_piece(tensor, a.kinds[which], there && at.page >= 0, at, head, element, piece);
+            });
           });
-        });
+        };
+        if (bits_of(a.kinds[which]) == 4) {  // a scale of MXFP4's, or two of NVFP4's
+          pieces(std::integral_constant<int, 32>());
+        } else {
+          pieces(std::integral_constant<int, 16>());
+        }
       } else {
         float* const x = shared + warp_id() * tensor.head_dim;
         for (std::int32_t t = first + warp_id(); t < last; t += kWarps) {
@@ -102,10 +111,11 @@ FP4PA_KERNEL(keep_recent, kThreads, TwoTierArgs a) {
       const CacheTensor& tensor = a.recent[which];
       const PlainRows& input = a.inputs[which];
       if constexpr (kPieces) {
-        for_each_tier_piece(a, end - first, [&](std::int32_t row, int element, bool there) {
+        constexpr int kN = 16;
+        for_each_tier_piece<kN>(a, end - first, [&](std::int32_t row, int element, bool there) {
           const std::int32_t t = first + row;
           const RowPlace at = ring_place(a, seq, t);
-          float x[kTierPiece];
+          float x[kN];
           load_tier_input(input, seq.first_input + (t - seq.step.length_before), head, element, x);
           if (tensor.rotation != 0) rotate_tier_piece(tensor, x);
           if (!there || at.page < 0) return;
@@ -149,7 +159,8 @@ Status append_two_tier(const api::TwoTierAppend& r, const ExecDesc& exec) noexce
                    r.cache.group_tokens,
                    core::Divisor::of(static_cast<std::uint32_t>(old_tier.page_size)),
                    core::Divisor::of(static_cast<std::uint32_t>(recent.page_size)),
-                   core::Divisor::of(static_cast<std::uint32_t>(std::max(old_tier.head_dim / kTierPiece, 1))),
+                   {core::Divisor::of(static_cast<std::uint32_t>(old_tier.head_dim) / 16),
+                    core::Divisor::of(static_cast<std::uint32_t>(old_tier.head_dim) / 32)},
                    old_tier.num_kv_heads,
                    core::ring_tokens(r.cache.ring_pages, recent.page_size),
                    {},

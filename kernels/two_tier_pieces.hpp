@@ -3,6 +3,8 @@
 // whole block. (With E4M3 in the recent tier clang keeps parts of a piece in an AMD GPU's memory.)
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/column_scales.hpp"
 #include "kernels/piece_encode.hpp"
 #include "kernels/piece_rotate.hpp"
@@ -10,20 +12,13 @@
 
 namespace fp4pa::FP4PA_GPU {
 
-/// Elements of a row that a thread takes at once.
-inline constexpr int kTierPiece = 16;
-
-template <DType kDType>
-struct DTypeIs {
-  static constexpr DType value = kDType;
-};
-/// f(DTypeIs<...>), for a recent tier of 16 bits.
+/// f(integral_constant of a DType), for a recent tier of 16 bits.
 template <class F>
 FP4PA_DEVICE inline void with_dtype(KvFormat format, F&& f) {
   if (format == KvFormat::kF16) {
-    f(DTypeIs<DType::kF16>());
+    f(std::integral_constant<DType, DType::kF16>());
   } else {
-    f(DTypeIs<DType::kBF16>());
+    f(std::integral_constant<DType, DType::kBF16>());
   }
 }
 
@@ -42,7 +37,8 @@ FP4PA_DEVICE inline void load_tier_input(const PlainRows& rows, std::int64_t tok
   }
 }
 /// All lanes of a warp call it.
-FP4PA_DEVICE inline void rotate_tier_piece(const CacheTensor& tensor, float (&x)[kTierPiece]) {
+template <int kN>
+FP4PA_DEVICE inline void rotate_tier_piece(const CacheTensor& tensor, float (&x)[kN]) {
   if (tensor.rotation == 16) {
     rotate_pieces<16>(x, 16);
   } else {
@@ -50,7 +46,7 @@ FP4PA_DEVICE inline void rotate_tier_piece(const CacheTensor& tensor, float (&x)
   }
   const float norm = core::hadamard_norm(tensor.rotation);
   FP4PA_UNROLL
-  for (int i = 0; i < kTierPiece; ++i) x[i] *= norm;
+  for (int i = 0; i < kN; ++i) x[i] *= norm;
 }
 /// Elements as a recent tier holds them.
 template <DType kRecent, int kN>
@@ -86,53 +82,56 @@ template <DType kRecent, int kN>
   if (as_it_is) return raw;
   float x[kN] = {};
   if (!held) load_tier_input(rows, token, head, element, x);
-  if constexpr (kN == kTierPiece) {
+  if constexpr (kN >= 16) {
     if (recent.rotation != 0) rotate_tier_piece(recent, x);  // V, which is not rotated, may be taken by eights
   }
   return held ? raw : tier_codes<kRecent>(x);
 }
 
-/// Encodes a piece of a row whose scales run along head_dim, and writes it if it is `there`; all lanes of a warp call it.
+/// Encodes a piece of a row whose scales run along head_dim to four bits, and writes it if it is `there`; all lanes of a warp call it.
 template <DType kRecent>
 FP4PA_DEVICE inline void write_piece(const CacheTensor& tensor, PieceKind kind, bool there, RowPlace at, std::int32_t head, int element,
-                                     const RawPiece<kRecent, kTierPiece>& raw) {
+                                     const RawPiece<kRecent, 32>& raw) {
+  const std::uint32_t carry = core::e8m0_carry<core::E2M1>(tensor.rule.scale_mode);
   const float global = tensor.view.global(head);
-  const auto values = [&](auto&& f) {
-    float x[kTierPiece];
-    raw.values(x);
-    return f(x);
-  };
   PieceCodes out{};
   switch (kind) {
-    case PieceKind::kMxfp4: out = encode_mxfp4_piece(raw, core::e8m0_carry<core::E2M1>(tensor.rule.scale_mode), 2); break;
-    case PieceKind::kPerToken:
-      out = encode_mxfp4_piece(raw, core::e8m0_carry<core::E2M1>(tensor.rule.scale_mode), tensor.head_dim / kTierPiece);
-      break;
     case PieceKind::kNvfp4: out = encode_nvfp4_piece<Nvfp4Scale::kAmaxOver6>(raw, global, 1.0f / global); break;
     case PieceKind::kNvfp4FourOverSix: out = encode_nvfp4_piece<Nvfp4Scale::kFourOverSix>(raw, global, 1.0f / global); break;
-    case PieceKind::kFp8: out.codes = values([&](const auto& x) { return encode_fp8_piece(x, global); }); break;
-    case PieceKind::kMxfp8:
-      out = values([&](const auto& x) { return encode_mxfp8_piece(x, core::e8m0_carry<core::E4M3>(tensor.rule.scale_mode)); });
-      break;
-    default: break;
+    default: out = encode_mxfp4_piece(raw, carry, kind == PieceKind::kPerToken ? tensor.head_dim / 32 : 1); break;
   }
+  if (!there) return;
+  *reinterpret_cast<Words<16>*>(tensor.view.mutable_row(at.page, at.row, head) + element / 2) = out.codes;
+  std::uint8_t* const scales = tensor.view.mutable_scale_row(at.page, at.row, head);
+  if (is_nvfp4(kind)) {
+    scales[element / 16] = out.scales[0];
+    scales[element / 16 + 1] = out.scales[1];
+  } else if (kind == PieceKind::kMxfp4) {
+    scales[element / 32] = out.scales[0];
+  } else if (element == 0) {
+    scales[0] = out.scales[0];
+  }
+}
+/// The same to eight bits and more.
+template <DType kRecent>
+FP4PA_DEVICE inline void write_piece(const CacheTensor& tensor, PieceKind kind, bool there, RowPlace at, std::int32_t head, int element,
+                                     const RawPiece<kRecent, 16>& raw) {
+  float x[16];
+  raw.values(x);
+  PieceCodes out{};
+  if (kind == PieceKind::kFp8) out.codes = encode_fp8_piece(x, tensor.view.global(head));
+  if (kind == PieceKind::kMxfp8) out = encode_mxfp8_piece(x, core::e8m0_carry<core::E4M3>(tensor.rule.scale_mode));
   if (!there) return;
   std::uint8_t* const codes = tensor.view.mutable_row(at.page, at.row, head);
   if (bits_of(kind) == 16) {
     return with_dtype(tensor.view.format, [&](auto dtype) {
-      const auto plain = values([](const auto& x) { return tier_codes<decltype(dtype)::value>(x); });
+      const auto plain = tier_codes<decltype(dtype)::value>(x);
       FP4PA_UNROLL
       for (int i = 0; i < 2; ++i) reinterpret_cast<Words<16>*>(codes + 2 * element)[i] = plain.words[i];
     });
   }
-  if (bits_of(kind) == 4) {
-    *reinterpret_cast<Words<8>*>(codes + element / 2) = {{out.codes.w[0], out.codes.w[1]}};
-  } else {
-    *reinterpret_cast<Words<16>*>(codes + element) = out.codes;
-  }
-  if (!has_scale(kind)) return;
-  const int group = is_nvfp4(kind) ? 16 : kind == PieceKind::kPerToken ? tensor.head_dim : 32;
-  if (element % group == 0) tensor.view.mutable_scale_row(at.page, at.row, head)[element / group] = out.scales[0];
+  *reinterpret_cast<Words<16>*>(codes + element) = out.codes;
+  if (kind == PieceKind::kMxfp8 && element % 32 == 0) tensor.view.mutable_scale_row(at.page, at.row, head)[element / 32] = out.scales[0];
 }
 
 /// Encodes V's `tokens` tokens from t on, which share scales, for a head, and writes them at `at`; a whole block calls it. Eight neighbouring
@@ -175,16 +174,17 @@ FP4PA_DEVICE inline void write_tier_group(const TwoTierArgs& a, const Sequence& 
   }
 }
 
-/// Rows of a head, dealt to the block's threads a piece each: f(row, element, there). Threads without one work on the last row, for their
-/// neighbours' sake.
-template <class F>
+/// Rows of a head, dealt to the block's threads a piece of kN elements each: f(row, element, there). Threads without one work on the last row,
+/// for their neighbours' sake.
+template <int kN, class F>
 FP4PA_DEVICE inline void for_each_tier_piece(const TwoTierArgs& a, std::int32_t rows, F&& f) {
-  const std::uint32_t pieces = static_cast<std::uint32_t>(rows) * a.per_row.divisor;
+  const core::Divisor& per_row = a.per_row[kN / 32];
+  const std::uint32_t pieces = static_cast<std::uint32_t>(rows) * per_row.divisor;
   for (std::uint32_t first = 0; first < pieces; first += kThreads) {
     const std::uint32_t piece = first + thread_id();
-    const std::uint32_t row = a.per_row.quotient(piece);
+    const std::uint32_t row = per_row.quotient(piece);
     const bool there = piece < pieces;
-    f(there ? static_cast<std::int32_t>(row) : rows - 1, static_cast<int>(piece - row * a.per_row.divisor) * kTierPiece, there);
+    f(there ? static_cast<std::int32_t>(row) : rows - 1, static_cast<int>(piece - row * per_row.divisor) * kN, there);
   }
 }
 

@@ -23,7 +23,7 @@ struct TwoTierArgs {
   std::int64_t num_tokens;
   std::int32_t window_tokens, group_tokens;
   core::Divisor old_page, recent_page;  // tokens of a page
-  core::Divisor per_row;                // threads of a row, where pieces serve
+  core::Divisor per_row[2];             // pieces of 16 and of 32 elements of a row
   std::int32_t heads;
   std::int32_t ring_tokens;
   PieceKind kinds[2];    // of the old tier
