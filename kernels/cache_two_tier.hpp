@@ -31,8 +31,8 @@ enum class RowsGo {
   kByGroups,  ///< along tokens; K's rows go by pieces
 };
 
-/// Blocks that a multiprocessor has registers for; 0: as the compiler sees fit. Few registers spill a little and still take less time, since
-/// pages' numbers and rows are waited for.
+/// Blocks that a multiprocessor has registers for; 0: as the compiler sees fit. More blocks hide more of the waiting for pages' numbers and
+/// rows, which is worth what kByGroups spills for them.
 [[nodiscard]] FP4PA_FN constexpr int quantising_blocks(RowsGo way) {
   return way == RowsGo::kByPieces ? 8 : way == RowsGo::kByGroups ? 6 : 0;
 }

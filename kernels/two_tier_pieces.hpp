@@ -1,6 +1,6 @@
 // append_two_tier by pieces (piece.hpp), for plain rows at addresses of 16 bytes and a recent tier of 16 bits: a thread reads a piece from
-// the ring or from the input and writes it to either tier. Any combination of formats is one kernel, whose branches are the same for a
-// whole block. (With E4M3 in the recent tier clang keeps parts of a piece in an AMD GPU's memory.)
+// the ring or from the input and writes it to either tier. Any combination of formats is one kernel, or where V's scales run along tokens
+// another, whose branches are the same for a whole block. (With E4M3 in the recent tier clang keeps parts of a piece in an AMD GPU's memory.)
 #pragma once
 
 #include <type_traits>
