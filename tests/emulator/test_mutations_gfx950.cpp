@@ -63,7 +63,7 @@ TEST_CASE("mutants, gfx950: a missing warp barrier or wait is found") {
     CHECK(tally.size() >= 2);
     // The wait in open() is idle, see test_mutations.cpp. So is the barrier before a tile's addresses are written, in an instance of one
     // segment: its last readers copied, and a tile has been waited for since. It is for dims that are reordered in the same scratch, which
-    // this instance never does.
-    CHECK(emulator_test::never_found(tally) <= 1);
+    // this instance never does; and the one before a warp's states are stored there, behind those readers.
+    CHECK(emulator_test::never_found(tally) <= (kind == Fault::Kind::kWarpBarrier ? 2 : 1));
   }
 }
