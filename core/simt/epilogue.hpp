@@ -62,7 +62,7 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_states(RowVector& max, RowVector& sum
   const int warps = exec_.num_warps();
   const auto state = [&](Lane lane, int warp, int s) { return static_cast<std::uint32_t>(warp * kScratchBytes + 8 * row(lane, s)); };
   exec_.template copy_wait<0>();
-  exec_.warp_barrier();
+  exec_.warp_barrier();  // the last tile may still be read from the scratch
   exec_.each_lane([&](Lane lane) {
     if (!first_peer(lane)) return;
     FP4PA_UNROLL
