@@ -117,6 +117,15 @@ struct DecodeShim {
   }
 };
 
+/// Which accumulators of a lane are four neighbouring dims of a query, where tiles are of every second dim.
+struct FourDims {
+  static constexpr int kOrder = 1;
+  static constexpr int kTiles = 2;  // dim tiles that the four are of
+  static constexpr int kFours = 2;  // fours of those tiles in a lane
+  [[nodiscard]] FP4PA_FN static constexpr int tile(int k) { return k % 2; }
+  [[nodiscard]] FP4PA_FN static constexpr int value(int four, int k) { return 2 * four + k / 2; }
+};
+
 template <core::SimtConfig kShape, class Executor>
 struct Shim : DecodeShim<Shim<kShape, Executor>, kShape, Executor> {
   using Base = DecodeShim<Shim, kShape, Executor>;
@@ -133,6 +142,7 @@ struct Shim : DecodeShim<Shim<kShape, Executor>, kShape, Executor> {
   static constexpr int kOutputBlock = 16 * kDimsPerLane;
   FP4PA_FN static int token_of_slot(int slot) { return gfx942::token_of_slot(kWide, slot); }
   FP4PA_FN static int output_dim(int, int m, int lane, int v) { return kDimsPerLane * (lane / 16 * 4 + v) + m; }
+  using FourDims = gfx942::FourDims;
 
   /// d += a b over 32 of depth, four registers each: two instructions, of two registers each.
   template <class Element, class D, class A, class B>

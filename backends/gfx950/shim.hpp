@@ -65,6 +65,7 @@ struct Shim : gfx942::DecodeShim<Shim<kShape, Executor, kReads>, kShape, Executo
       return kDimsPerLane * (lane / 16 * 4 + v) + m;
     }
   }
+  using FourDims = std::conditional_t<kNativeValues, NativeFourDims<kReads>, gfx942::FourDims>;
 
   FP4PA_FN static core::QueryForm query_form(KvKind kind) {
     return is_native(kind) ? core::QueryForm{core::QueryForm::kAsIs, 1.0f, false} : Base::query_form(kind);

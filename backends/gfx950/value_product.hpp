@@ -33,6 +33,17 @@ using core::KvKind;
 
 enum class ValueReads { kColumns16, kColumns4 };
 
+/// Which accumulators of a lane are four neighbouring dims of a query after a native product: one of each of four tiles, or all of one.
+template <ValueReads kReads>
+struct NativeFourDims {
+  static constexpr bool kAcross = kReads == ValueReads::kColumns16;
+  static constexpr int kOrder = 1;
+  static constexpr int kTiles = kAcross ? 4 : 1;  // dim tiles that the four are of
+  static constexpr int kFours = kAcross ? 4 : 1;  // fours of those tiles in a lane
+  [[nodiscard]] FP4PA_FN static constexpr int tile(int k) { return kAcross ? k : 0; }
+  [[nodiscard]] FP4PA_FN static constexpr int value(int four, int k) { return kAcross ? four : k; }
+};
+
 template <class Shim>
 struct NativeValueProduct {
   static constexpr core::SimtConfig kConfig = Shim::kConfig;

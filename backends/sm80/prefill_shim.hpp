@@ -56,6 +56,8 @@ struct PrefillShim : PrefillUnit<kShape> {
   static constexpr int kTileKeys = kConfig.tile_keys;
   static constexpr int kSteps = kHeadDim / 16;
   static constexpr int kThreads = Exec::kLanes * kConfig.warps;
+  /// Behind the decoding kinds differ in their operands' type alone.
+  static constexpr bool kSwitchesKinds = kIsAny;
 
   struct QueryRegisters {};  // the query stays in shared memory
 
@@ -124,10 +126,12 @@ struct PrefillShim : PrefillUnit<kShape> {
       FP4PA_UNROLL
       for (int i = 0; i < kTileKeys / 8 * kRowTiles * 4; ++i) scores[lane][i / (kRowTiles * 4)][i / 4 % kRowTiles][i % 4] = 0.0f;
     });
-    FP4PA_NO_UNROLL
-    for (int term = 0; term < terms; ++term) {
-      multiply_keys<Element<kKind>>(exec, keys, query + static_cast<std::uint32_t>(term * term_bytes(head_dim)), scores, head_dim);
-    }
+    with_element<kKind>(stream.k_kind(), [&](auto element) {
+      FP4PA_NO_UNROLL
+      for (int term = 0; term < terms; ++term) {
+        multiply_keys<decltype(element)>(exec, keys, query + static_cast<std::uint32_t>(term * term_bytes(head_dim)), scores, head_dim);
+      }
+    });
   }
 
   template <KvKind kKind, class Backend, class Stream, class Scores>
@@ -137,14 +141,18 @@ struct PrefillShim : PrefillUnit<kShape> {
       decode_values<kKind>(exec, stream);
       exec.block_barrier();
     }
+    const KvKind kind = stream.v_kind();
     if constexpr (core::kHasOnlyUnit<PrefillShim>) {
-      output.order = dim_order(kKind);
+      output.order = dim_order(kind);
     } else {
-      backend.set_unit(output, stream.v_global(), prefill_unit_log2(kKind));
-      backend.adopt_order(output, dim_order(kKind));
+      backend.set_unit(output, stream.v_global(), prefill_unit_log2(kind));
+      backend.adopt_order(output, dim_order(kind));
     }
-    multiply_values<Element<kKind>, probability_raise(kKind)>(exec, value_operands(stream), p, output.value,
-                                                              kIsAny ? stream.head_dim() : kHeadDim);
+    with_element<kKind>(kind, [&](auto element) {
+      using Operand = decltype(element);
+      constexpr int kRaise = std::same_as<Operand, core::BF16> ? 0 : kPrefillProbabilityLog2;
+      multiply_values<Operand, kRaise>(exec, value_operands(stream), p, output.value, kIsAny ? stream.head_dim() : kHeadDim);
+    });
   }
 
  protected:
@@ -154,14 +162,20 @@ struct PrefillShim : PrefillUnit<kShape> {
   template <KvKind kKind, class Stream>
   FP4PA_FN static void decode_keys(Exec& exec, const Stream& stream) {
     const core::TileLayout layout = stream.layout();
-    decode<kKind>(exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch},
-                  key_operands(stream), {core::code_bytes(kKind, stream.head_dim()) / core::kChunkBytes, layout.k_chunks});
+    core::with_key_kind<kKind>(stream.k_kind(), [&](auto kind) {
+      constexpr KvKind kOne = decltype(kind)::value;
+      decode<kOne>(exec, stream.tile_offset(), {stream.tile_offset() + layout.k_scales, layout.k_scale_pitch},
+                   key_operands(stream), {core::code_bytes(kOne, stream.head_dim()) / core::kChunkBytes, layout.k_chunks});
+    });
   }
   template <KvKind kKind, class Stream>
   FP4PA_FN static void decode_values(Exec& exec, const Stream& stream) {
     const core::TileLayout layout = stream.layout();
-    decode<kKind>(exec, stream.tile_offset() + layout.v_codes, {stream.tile_offset() + layout.v_scales, layout.v_scale_pitch},
-                  value_operands(stream), {core::code_bytes(kKind, stream.head_dim()) / core::kChunkBytes, layout.v_chunks});
+    core::with_value_kind<kKind>(stream.v_kind(), [&](auto kind) {
+      constexpr KvKind kOne = decltype(kind)::value;
+      decode<kOne>(exec, stream.tile_offset() + layout.v_codes, {stream.tile_offset() + layout.v_scales, layout.v_scale_pitch},
+                   value_operands(stream), {core::code_bytes(kOne, stream.head_dim()) / core::kChunkBytes, layout.v_chunks});
+    });
   }
   /// @param row  of a call; nothing if the instance fixes it
   template <KvKind kKind>
@@ -188,6 +202,17 @@ struct PrefillShim : PrefillUnit<kShape> {
   static constexpr int kRowChunks = core::power_of_two_at_least(kHeadDim / 8);  // pitch of a row of operands
   template <KvKind kKind>
   using Element = std::conditional_t<decodes_to_bf16(kKind), core::BF16, core::F16>;
+  /// Calls f(Element<kind>()) for the kind at hand: kKind if it is fixed, else `kind`.
+  template <KvKind kKind, class F>
+  FP4PA_FN static void with_element(KvKind kind, F&& f) {
+    if constexpr (!core::is_any(kKind)) {
+      f(Element<kKind>());
+    } else if (decodes_to_bf16(kind)) {
+      f(core::BF16());
+    } else {
+      f(core::F16());
+    }
+  }
 
   /// Of chunk first_chunk + chunk of row first_row + row, where first_row is a multiple of 8 and first_chunk is even: what
   /// differs between lanes apart from what is constant, so that addresses share registers.

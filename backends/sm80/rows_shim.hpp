@@ -27,6 +27,7 @@ struct RowsShim : Shim<kShape, Executor> {
   using ScaleForm = std::conditional_t<kWindows, WindowScales, typename Base::ScaleForm>;
   FP4PA_FN static core::QueryForm query_form(KvKind kind) { return rows_query_form(kind, kWindows); }
   FP4PA_FN static int output_dim(int order, int m, int lane, int v) { return rows_output_dim(order, m, lane, v); }
+  using FourDims = RowsFourDims;
 
   // The query in shared memory: [row tile][step of 16 dims][lane][register of A].
   static constexpr int kSteps = kConfig.head_dim / 16;

@@ -17,6 +17,15 @@ namespace fp4pa::sm80 {
   return value_output_dim(order, i / 2, 4 * column, i % 2 * 2);
 }
 
+/// FourDims where queries are the rows of A: of four places, each time the same accumulator.
+struct RowsFourDims {
+  static constexpr int kOrder = 4;
+  static constexpr int kTiles = 4;
+  static constexpr int kFours = 4;
+  [[nodiscard]] FP4PA_FN static constexpr int tile(int k) { return k; }
+  [[nodiscard]] FP4PA_FN static constexpr int value(int four, int) { return four; }
+};
+
 template <class Shim>
 struct RowsValueProduct {
   static constexpr core::SimtConfig kConfig = Shim::kConfig;

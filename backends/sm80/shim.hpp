@@ -58,6 +58,7 @@ struct Shim : NotesOfUnit<kShape, Shim<kShape, Executor>> {
   FP4PA_FN static core::QueryForm query_form(KvKind kind) { return key_query_form(kind); }
   FP4PA_FN static int dim_order(KvKind kind) { return core::per_halfword(kind); }
   FP4PA_FN static int output_dim(int order, int m, int lane, int v) { return value_output_dim(order, m, lane, v); }
+  using FourDims = sm80::FourDims;
 
   // The query in shared memory: [term][row tile][block of 32 dims][lane][pair], 16 bytes a lane, which is what B's lane
   // 4 (row % 8) + t takes in one load. Side by side, the second term of row r, or its dims of every second group of 16, stand where row

@@ -35,6 +35,15 @@ namespace fp4pa::sm80 {
   return 4 * g + 2 * m + upper;
 }
 
+/// Which accumulators of a lane are four neighbouring dims of a query, for values of four bits: of two dim tiles, lower and upper.
+struct FourDims {
+  static constexpr int kOrder = 4;
+  static constexpr int kTiles = 2;  // dim tiles that the four are of
+  static constexpr int kFours = 2;  // fours of those tiles in a lane
+  [[nodiscard]] FP4PA_FN static constexpr int tile(int k) { return k / 2; }
+  [[nodiscard]] FP4PA_FN static constexpr int value(int four, int k) { return four + k % 2 * 2; }
+};
+
 /// Decodes a block of 32 dims of a strip's values: [octet][place], each the tokens 2t and 2t + 1 of a dim.
 /// @param row  from a lane to the row whose address it gives, see row_of_key
 template <KvKind kKind, class E>

@@ -107,7 +107,8 @@ FP4PA_FN void SimtTileBackend<Shim>::merge_states(RowVector& max, RowVector& sum
   scale_rows(output, weight);
 }
 
-/// Lays this warp's output into shared memory, [row][dim].
+/// Lays this warp's output into shared memory, [row][dim]; where a lane has four neighbouring dims (Shim::FourDims), as one store, which no
+/// other lane's banks are in the way of.
 template <class Shim>
 FP4PA_FN void SimtTileBackend<Shim>::lay_out(const Output& output) const {
   constexpr int kTiles = kOutputBlock / Shim::OutputAtom::kDims;
@@ -115,20 +116,35 @@ FP4PA_FN void SimtTileBackend<Shim>::lay_out(const Output& output) const {
   // All zeros have no order yet.
   const int order =
       output.order != 0 ? output.order : Shim::dim_order(is_any(kLast) ? kv_kind(p_.segments[kSegments - 1].v) : kLast);
+  const auto address = [&](Lane lane, int tile, int nt, int v) {
+    const int dim = tile / kTiles * kOutputBlock + Shim::output_dim(order, tile % kTiles, lane.id, v);
+    const int r = nt * kQueries + query_of(OutputSlots::query(lane.id, v));
+    return static_cast<std::uint32_t>(result_offset(exec_.warp()) + (r * kResultPitch + dim) * 4);
+  };
   exec_.each_lane([&](Lane lane) {
     if (!holds_output(lane)) return;
+    if constexpr (requires { typename Shim::FourDims; }) {
+      using Fours = typename Shim::FourDims;
+      if (order == Fours::kOrder) {
+        for_each_value<kDimTiles / Fours::kTiles, Fours::kFours>([&](int tiles, int nt, int four) {
+          const int tile = tiles * Fours::kTiles;
+          const auto value = [&](int k) { return output.value[lane][tile + Fours::tile(k)][nt][Fours::value(four, k)]; };
+          exec_.template store_shared<FourFloats>(lane, address(lane, tile, nt, Fours::value(four, 0)),
+                                                  {{value(0), value(1), value(2), value(3)}});
+        });
+        return;
+      }
+    }
     for_each_value<kDimTiles, kOutputValues>([&](int tile, int nt, int v) {
-      const int dim = tile / kTiles * kOutputBlock + Shim::output_dim(order, tile % kTiles, lane.id, v);
-      const int r = nt * kQueries + query_of(OutputSlots::query(lane.id, v));
-      exec_.template store_shared<float>(lane, result_offset(exec_.warp()) + (r * kResultPitch + dim) * 4,
-                                         output.value[lane][tile][nt][v]);
+      exec_.template store_shared<float>(lane, address(lane, tile, nt, v), output.value[lane][tile][nt][v]);
     });
   });
 }
 
-/// Adds up what the warps laid out, and stores it: a thread has eight dims of a row at a time.
+/// Adds up what the warps laid out, and stores it: a thread has twice four dims of a row at a time, half a row apart, so that neighbouring
+/// threads read neighbouring banks.
 /// @param row_at  (row) -> where the row begins, in elements of `dtype`
-/// @param chunks  rows begin on 16 bytes
+/// @param chunks  rows begin on 16 bytes, so that four dims are one store
 template <class Shim>
 template <class RowAt>
 FP4PA_FN void SimtTileBackend<Shim>::store_sums(DType dtype, void* data, bool chunks, RowAt&& row_at) const {
@@ -140,9 +156,10 @@ FP4PA_FN void SimtTileBackend<Shim>::store_sums(DType dtype, void* data, bool ch
     FP4PA_NO_UNROLL
     for (int i = exec_.warp() * E::kLanes + lane.id; i < rows_.num_rows * kChunks; i += threads) {
       const int r = i / kChunks;
-      const int dim = i % kChunks * 8;
-      if (dim >= head_dim()) continue;
-      float x[8] = {};
+      const int dim = i % kChunks * 4;
+      const int apart = head_dim() / 2;
+      if (dim >= apart) continue;
+      float x[2][4] = {};
       FP4PA_NO_UNROLL
       for (int first = 0; first < warps; first += kTogether) {
         FourFloats four[2 * kTogether];
@@ -151,47 +168,49 @@ FP4PA_FN void SimtTileBackend<Shim>::store_sums(DType dtype, void* data, bool ch
           const int w = first + j / 2;
           four[j] = {};
           if (w < warps) {
-            four[j] = exec_.template load_shared<FourFloats>(lane, result_offset(w) + (r * kResultPitch + dim + j % 2 * 4) * 4);
+            four[j] = exec_.template load_shared<FourFloats>(lane, result_offset(w) + (r * kResultPitch + dim + j % 2 * apart) * 4);
           }
         }
         FP4PA_UNROLL
         for (int j = 0; j < 2 * kTogether; ++j) {
           FP4PA_UNROLL
-          for (int d = 0; d < 4; ++d) x[j % 2 * 4 + d] += four[j].value[d];
+          for (int d = 0; d < 4; ++d) x[j % 2][d] += four[j].value[d];
         }
       }
-      store_eight(dtype, data, row_at(r) + dim, chunks, x);
+      FP4PA_UNROLL
+      for (int j = 0; j < 2; ++j) store_four(dtype, data, row_at(r) + dim + j * apart, chunks, x[j]);
     }
   });
 }
 
 template <class Shim>
-FP4PA_FN void SimtTileBackend<Shim>::store_eight(DType dtype, void* data, std::int64_t at, bool chunk,
-                                                 const float (&x)[8]) const {
+FP4PA_FN void SimtTileBackend<Shim>::store_four(DType dtype, void* data, std::int64_t at, bool chunk,
+                                                const float (&x)[4]) const {
   if (dtype == DType::kF32) {
     float* const to = static_cast<float*>(data) + at;
     if (chunk) {
-      FP4PA_UNROLL
-      for (int d = 0; d < 8; d += 4) *reinterpret_cast<FourFloats*>(to + d) = {{x[d], x[d + 1], x[d + 2], x[d + 3]}};
+      *reinterpret_cast<FourFloats*>(to) = {{x[0], x[1], x[2], x[3]}};
     } else {
       FP4PA_UNROLL
-      for (int d = 0; d < 8; ++d) to[d] = x[d];
+      for (int d = 0; d < 4; ++d) to[d] = x[d];
     }
     return;
   }
-  QueryChunk packed;
+  struct alignas(8) FourHalves {
+    std::uint32_t word[2];
+  } packed;
   FP4PA_UNROLL
-  for (int d = 0; d < 8; d += 2) {
+  for (int d = 0; d < 4; d += 2) {
     const std::uint32_t low = dtype == DType::kF16 ? round_to_f16<Shim>(x[d]) : round_to_bf16<Shim>(x[d]);
     const std::uint32_t high = dtype == DType::kF16 ? round_to_f16<Shim>(x[d + 1]) : round_to_bf16<Shim>(x[d + 1]);
     packed.word[d / 2] = low | high << 16;
   }
   std::uint16_t* const to = static_cast<std::uint16_t*>(data) + at;
   if (chunk) {
-    *reinterpret_cast<QueryChunk*>(to) = packed;
+    *reinterpret_cast<FourHalves*>(to) = packed;
   } else {
     FP4PA_UNROLL
-    for (int d = 0; d < 8; ++d) to[d] = static_cast<std::uint16_t>(packed.word[d / 2] >> (d % 2 * 16));
+    for (int d = 0; d < 4; ++d) to[d] = static_cast<std::uint16_t>(packed.word[d / 2] >> (d % 2 * 16));
   }
 }
 
@@ -298,10 +317,13 @@ FP4PA_FN void SimtTileBackend<Shim>::store_elements(const Output& output, Row&& 
         if (r >= rows_.num_rows) continue;
         auto* const out = row(r);
         FP4PA_UNROLL
-        for (int tile = 0; tile < kDimTiles; ++tile) {
-          const int block = tile / kTiles * kOutputBlock;
-          if (block >= head_dim()) continue;
-          out[block + Shim::output_dim(output.order, tile % kTiles, lane.id, v)] = round(output.value[lane][tile][nt][v]);
+        for (int m = 0; m < kTiles; ++m) {
+          const int dim = Shim::output_dim(output.order, m, lane.id, v);
+          FP4PA_UNROLL
+          for (int block = 0; block < kDimTiles / kTiles; ++block) {
+            if (block * kOutputBlock >= head_dim()) break;
+            out[block * kOutputBlock + dim] = round(output.value[lane][block * kTiles + m][nt][v]);
+          }
         }
       }
     }

@@ -55,6 +55,9 @@ class SimtTileBackend {
   /// An output has the same order wherever it came from: in one format of V, or because the shim says so of all.
   static constexpr bool kOneOrder = (kSegments == 1 && !is_any(kConfig.v[0])) || requires { requires Shim::kOneOrder; };
 
+  /// Whether products take kAny and switch over the kinds themselves.
+  static constexpr bool kSwitchesKinds = requires { requires Shim::kSwitchesKinds; };
+
   using ScoreRegisters = float[kKeyTiles][kRowTiles][kScoreValues];
   using OutputRegisters = float[kDimTiles][kRowTiles][kOutputValues];
 
@@ -127,19 +130,30 @@ class SimtTileBackend {
   [[nodiscard]] FP4PA_FN Scores multiply_query_key(TileStream& stream) {
     Scores scores;
     scores.first_key = stream.keys().begin;
-    with_key_kind<kConfig.k[TileStream::kSegment]>(stream.k_kind(), [&](auto kind) {
+    constexpr KvKind kKind = kConfig.k[TileStream::kSegment];
+    const auto multiply = [&](auto kind) {
       Shim::template query_key<decltype(kind)::value>(exec_, stream, query_offset(), query_, terms(), scores.value);
-    });
+    };
+    if constexpr (kSwitchesKinds) {
+      multiply(KindConstant<kKind>());
+    } else {
+      with_key_kind<kKind>(stream.k_kind(), multiply);
+    }
     scores.raw = true;
     return scores;
   }
 
   template <class TileStream>
   FP4PA_FN void multiply_probability_value(TileStream& stream, const Scores& p, Output& output) {
-    with_value_kind<kConfig.v[TileStream::kSegment]>(stream.v_kind(), [&](auto kind) {
-      constexpr KvKind kKind = decltype(kind)::value;
-      Shim::template probability_value<kKind>(exec_, *this, stream, p.value, output);
-    });
+    constexpr KvKind kKind = kConfig.v[TileStream::kSegment];
+    const auto multiply = [&](auto kind) {
+      Shim::template probability_value<decltype(kind)::value>(exec_, *this, stream, p.value, output);
+    };
+    if constexpr (kSwitchesKinds) {
+      multiply(KindConstant<kKind>());
+    } else {
+      with_value_kind<kKind>(stream.v_kind(), multiply);
+    }
   }
 
   // scores.hpp
@@ -333,7 +347,7 @@ class SimtTileBackend {
   FP4PA_FN void lay_out(const Output& output) const;
   template <class RowAt>
   FP4PA_FN void store_sums(DType dtype, void* data, bool chunks, RowAt&& row_at) const;
-  FP4PA_FN void store_eight(DType dtype, void* data, std::int64_t at, bool chunk, const float (&x)[8]) const;
+  FP4PA_FN void store_four(DType dtype, void* data, std::int64_t at, bool chunk, const float (&x)[4]) const;
   [[nodiscard]] FP4PA_FN std::uint32_t result_offset(int warp) const {
     return static_cast<std::uint32_t>(layout_.stages + warp * layout_.team_bytes);
   }

@@ -12,9 +12,6 @@ if(TARGET fp4pa_test_emulator)
   target_link_libraries(fp4pa_test_emulator PRIVATE Threads::Threads)
   # g++ 12 takes a lane number that a loop bounds by 32 for one that may be 64.
   target_compile_options(fp4pa_test_emulator PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>)
-  # sm_80's file takes 191 s to compile with -O2 for 241 with -O3, and two of its tests run 100 s for 90; with -O1, as other tests
-  # have it, the area was not done in 580 s, where -O3 takes 296.
-  target_compile_options(fp4pa_test_emulator PRIVATE $<$<CONFIG:Release>:-O2>)
   # Warps take turns, so that a process keeps one processor busy: three processes, which run side by side.
   foreach(architecture sm_80 sm_90a)
     add_test(NAME emulator.${architecture} COMMAND fp4pa_test_emulator "--test-case=${architecture}:*")
