@@ -240,10 +240,10 @@ FP4PA_FN void KeyStreamOf<Shim, S>::copy_runs(std::int32_t index, const PerLane<
           const int c = run * kRunSteps + i;
           const int row = own / kRunPitch;
           const int column = own % kRunPitch;
+          const int chunk = Shim::swizzle(c * kRunRows + row, column, kRunPitch);
+          if (kRunChunks < kRunPitch && chunk >= kRunChunks) return;  // behind the row's end, which may be the pool's
           // Rows eight apart are swizzled alike.
-          const int chunks = kRunRows % 8 == 0 ? 0
-                                               : Shim::swizzle(c * kRunRows + row, column, kRunPitch) -
-                                                     Shim::swizzle(row, column, kRunPitch);
+          const int chunks = kRunRows % 8 == 0 ? 0 : chunk - Shim::swizzle(row, column, kRunPitch);
           const auto offset = static_cast<std::uint32_t>(c * kRunRows % kRunKeys);
           const std::uint8_t* const from = first + offset * token_stride + chunks * kChunkBytes;
           exec_.copy_async_16(lane, to + (which == 0 ? 0 : layout().v_codes) + c * kThreads * kChunkBytes, from,

@@ -42,7 +42,7 @@ class KeyStreamOf : StreamShape<Shim, S> {
   using PerLane = typename E::template PerLane<T>;
   using Shape::kConfig, Shape::kBlockTeam, Shape::kTileKeys, Shape::kStages, Shape::kThreads, Shape::kOwned;
   using Shape::kKKind, Shape::kVKind, Shape::kKWords, Shape::kVWords, Shape::kTokenWords;
-  using Shape::kHasRuns, Shape::kOnlyRuns, Shape::kCopiesAll, Shape::kRunPitch, Shape::kRunRows, Shape::kRuns, Shape::kRunSteps,
+  using Shape::kHasRuns, Shape::kOnlyRuns, Shape::kCopiesAll, Shape::kRunChunks, Shape::kRunPitch, Shape::kRunRows, Shape::kRuns, Shape::kRunSteps,
       Shape::kAllRuns, Shape::kScalesInWait;
 
  public:

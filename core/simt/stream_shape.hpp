@@ -60,7 +60,8 @@ struct StreamShape {
   static_assert(!kHasRuns || !kScalesInWait);  // the short way has two stages
   /// Scales and page ids are copied as codes are.
   static constexpr bool kCopiesAll = kOnlyRuns && !kBlockTeam;
-  static constexpr int kRunPitch = kHasRuns ? power_of_two_at_least(code_bytes(kKKind, kConfig.head_dim) / kChunkBytes) : 1;
+  static constexpr int kRunChunks = kHasRuns ? code_bytes(kKKind, kConfig.head_dim) / kChunkBytes : 1;  // of a row
+  static constexpr int kRunPitch = power_of_two_at_least(kRunChunks);
   static constexpr int kRunRows = at_least_one(kThreads / kRunPitch);  // rows that the team's threads copy side by side
   static constexpr int kRuns = kTileKeys / (kRunRows > kRunKeys ? kRunRows : kRunKeys);  // that a thread copies from
   static constexpr int kRunSteps = kTileKeys / kRunRows / at_least_one(kRuns);  // a thread's copies from a run, K's and again V's

@@ -40,7 +40,8 @@ struct Case {
   bool batch_invariant = false;
   std::int32_t split_tokens = 0, threads = 1;
 
-  std::int32_t max_batch = 0;  // of the plan; 0: as many as there are
+  std::int32_t max_batch = 0;    // of the plan; 0: as many as there are
+  std::int32_t spare_pages = 2;  // of each pool, in no table: all poison
 
   std::vector<std::int32_t> q_lens, kv_lens;
 };

@@ -83,4 +83,18 @@ inline Case at_instance(Case c, const fp4pa::core::SimtConfig& i, int tile_rows)
   return c;
 }
 
+/// A cache of such an instance that is full to its last byte: dense pages of 64 tokens, all in use and full, so that the last row of
+/// each array is one of a full tile. Lengths that are drawn meet that too rarely to find what is read behind an array.
+inline Case full_cache_at(std::uint64_t seed, Layout layout, const fp4pa::core::SimtConfig& i, int tile_rows) {
+  Case c = draw(seed);
+  c.layout = layout;
+  c.page_size = 64;
+  c.spare_pages = 0;
+  c.kv_lens.assign(c.q_lens.size(), 256);
+  c.sliding_window = 0;
+  c = at_instance(c, i, tile_rows);
+  for (std::int32_t& length : c.kv_lens) length += c.window;  // which the recent tier has to itself
+  return c;
+}
+
 }  // namespace grid

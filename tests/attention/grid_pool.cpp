@@ -94,8 +94,7 @@ Pool::Pool(const fp4pa::KvCacheDesc& desc, Layout layout, GlobalScale global_sca
     const auto order = layout == Layout::kInterleavedHnd ? fp4pa::PageOrder::kHnd : fp4pa::PageOrder::kNhd;
     alignas(16) static char base[16];
     const std::int64_t page_bytes = fp4pa::set_interleaved_pages(desc_, order, base);
-    data_ = Memory(static_cast<std::size_t>(page_bytes * desc_.num_pages), poison);
-    (void)fp4pa::set_interleaved_pages(desc_, order, data_.data());
+    (void)fp4pa::set_interleaved_pages(desc_, order, place(0, page_bytes * desc_.num_pages, poison));
   } else {
     if (layout == Layout::kPadded) {
       pad_strides(desc_.k, desc_);
@@ -103,18 +102,24 @@ Pool::Pool(const fp4pa::KvCacheDesc& desc, Layout layout, GlobalScale global_sca
     } else {
       fp4pa::set_dense_strides(desc_, layout == Layout::kHnd ? fp4pa::PageOrder::kHnd : fp4pa::PageOrder::kNhd);
     }
-    const std::int64_t sizes[4] = {data_span(desc_.k, desc_), scale_span(desc_.k, desc_), data_span(desc_.v, desc_),
-                                   scale_span(desc_.v, desc_)};
-    data_ = Memory(static_cast<std::size_t>(sizes[0] + sizes[1] + sizes[2] + sizes[3]), poison);
-    std::uint8_t* next = data_.data();
     const int odd = layout == Layout::kPadded ? 1 : 0;  // fits into the last page's padding
-    desc_.k.data = next;
-    desc_.k.scales = sizes[1] != 0 ? next + sizes[0] + odd : nullptr;
-    desc_.v.data = next += sizes[0] + sizes[1];
-    desc_.v.scales = sizes[3] != 0 ? next + sizes[2] + odd : nullptr;
+    const auto scales = [&](int i, const KvTensorDesc& tensor) {
+      const std::int64_t bytes = scale_span(tensor, desc_);
+      return bytes == 0 ? nullptr : place(i, bytes, poison) + odd;
+    };
+    desc_.k.data = place(0, data_span(desc_.k, desc_), poison);
+    desc_.k.scales = scales(1, desc_.k);
+    desc_.v.data = place(2, data_span(desc_.v, desc_), poison);
+    desc_.v.scales = scales(3, desc_.v);
   }
   set_global_scale(desc_.k, global_scale, k_scales_, desc_.num_kv_heads, random);
   set_global_scale(desc_.v, global_scale, v_scales_, desc_.num_kv_heads, random);
+}
+
+std::uint8_t* Pool::place(int i, std::int64_t bytes, std::uint8_t poison) {
+  test::Fenced& array = arrays_[static_cast<std::size_t>(i)] = test::Fenced(static_cast<std::size_t>(bytes));
+  std::memset(array.data(), poison, array.size());
+  return array.data();
 }
 
 void Pool::write_tensor_row(const KvTensorDesc& tensor, std::int64_t page, std::int32_t row, std::int32_t head,

@@ -5,12 +5,14 @@
 // attention.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "fp4pa/cache.hpp"
+#include "tests/attention/fenced.hpp"
 #include "tests/attention/grid_case.hpp"
 #include "tests/cache/random.hpp"
 
@@ -46,8 +48,10 @@ class Pool {
  private:
   void write_tensor_row(const fp4pa::KvTensorDesc& tensor, std::int64_t page, std::int32_t row, std::int32_t head,
                         test::Random& random);
+  /// Memory of `bytes`, all `poison`, as the i-th of the pool's arrays.
+  std::uint8_t* place(int i, std::int64_t bytes, std::uint8_t poison);
   fp4pa::KvCacheDesc desc_;
-  Memory data_;
+  std::array<test::Fenced, 4> arrays_;  // K's codes and scales, V's; interleaved pages are one
   std::vector<float> k_scales_, v_scales_;  // global scales behind pointers
 };
 

@@ -17,7 +17,6 @@ namespace {
 using fp4pa::DType;
 using fp4pa::Status;
 
-constexpr std::int64_t kSparePages = 2;            // in no table: all poison
 constexpr std::int32_t kNoPage = -0x7FFFFFFF - 1;  // table entries beyond a sequence's pages
 
 std::vector<std::int32_t> shuffled(std::int64_t count, test::Random& random) {
@@ -106,7 +105,7 @@ Call::Call(const Case& c)
 
 void Call::build_pools() {
   const Case& c = case_;
-  std::int64_t pages = kSparePages;
+  std::int64_t pages = c.spare_pages;
   for (const std::int32_t length : c.kv_lens) {
     old_lens_.push_back(c.window == 0 ? length : fp4pa::reference::old_tokens(length, c.window, c.group_tokens));
     pages += pages_for(old_lens_.back(), c.page_size);
@@ -133,7 +132,7 @@ void Call::build_pools() {
   desc.v.format = c.recent_v;
   desc.v.scale_axis = fp4pa::VScaleAxis::kHeadDim;
   desc.page_size = c.recent_page_size;
-  desc.num_pages = static_cast<std::int64_t>(c.kv_lens.size()) * config.ring_pages + kSparePages;
+  desc.num_pages = static_cast<std::int64_t>(c.kv_lens.size()) * config.ring_pages + c.spare_pages;
   recent_pool_ = Pool(desc, c.layout, c.global_scale, poison_, random_);
   config.recent = recent_pool_.desc();
 }
@@ -182,9 +181,10 @@ void Call::build_queries() {
   for (const std::int32_t q : c.q_lens) indptr_.push_back(q_tokens_ += q);
   args.qo_indptr = indptr_.data();
   const std::int32_t tokens = std::max(1, q_tokens_);
-  // Strided: heads outermost, with gaps that must stay as they are.
-  head_stride_ = c.strided ? std::int64_t{tokens} * (c.head_dim + 8) + 16 : c.head_dim;
-  token_stride_ = c.strided ? c.head_dim + 8 : std::int64_t{q_heads_} * c.head_dim;
+  // Strided: heads outermost, with gaps that must stay as they are. Rows of two in three begin anywhere.
+  const std::int64_t gap = c.seed / 3 % 3 == 0 ? 8 : c.seed / 3 % 3 == 1 ? 3 : 1;
+  head_stride_ = c.strided ? std::int64_t{tokens} * (c.head_dim + gap) + 2 * gap : c.head_dim;
+  token_stride_ = c.strided ? c.head_dim + gap : std::int64_t{q_heads_} * c.head_dim;
   o_elements_ = static_cast<std::size_t>(std::int64_t{tokens} * q_heads_ * (c.head_dim + 8) + 16 * q_heads_);
   if (c.strided) {
     args.q_token_stride = args.o_token_stride = token_stride_;

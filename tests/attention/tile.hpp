@@ -10,14 +10,10 @@
 #include <cstring>
 #include <vector>
 
-#if defined(__unix__)
-#include <sys/mman.h>
-#include <unistd.h>
-#endif
-
 #include "backends/cpu/tile_ops.hpp"
 #include "core/paging/tensor_view.hpp"
 #include "reference/element.hpp"
+#include "tests/attention/fenced.hpp"
 #include "tests/cache/random.hpp"
 
 namespace tile {
@@ -25,43 +21,7 @@ namespace tile {
 using namespace fp4pa;
 using cpu::TileInput;
 using cpu::TileRows;
-
-/// Bytes whose last one is followed by a page that may not be touched, where the system offers that.
-class Fenced {
- public:
-  explicit Fenced(std::size_t bytes) : bytes_(bytes) {
-#if defined(__unix__)
-    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    mapped_ = (bytes + page - 1) / page * page + page;
-    void* base = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(base != MAP_FAILED);
-    base_ = static_cast<std::uint8_t*>(base);
-    REQUIRE(mprotect(base_ + mapped_ - page, page, PROT_NONE) == 0);
-    data_ = base_ + mapped_ - page - bytes;
-#else
-    storage_.resize(bytes);
-    data_ = storage_.data();
-#endif
-  }
-  ~Fenced() {
-#if defined(__unix__)
-    munmap(base_, mapped_);
-#endif
-  }
-  Fenced(const Fenced&) = delete;
-  [[nodiscard]] std::uint8_t* data() const { return data_; }
-  [[nodiscard]] std::size_t size() const { return bytes_; }
-
- private:
-  std::size_t bytes_;
-  std::uint8_t* data_ = nullptr;
-#if defined(__unix__)
-  std::uint8_t* base_ = nullptr;
-  std::size_t mapped_ = 0;
-#else
-  std::vector<std::uint8_t> storage_;
-#endif
-};
+using test::Fenced;
 
 /// A tile of K or V rows and what they stand for.
 struct Tile {

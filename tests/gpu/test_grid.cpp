@@ -19,6 +19,7 @@
 #include "tests/gpu/backend_name.hpp"
 #include "tests/gpu/bounds.hpp"
 #if defined(FP4PA_TEST_HIP)
+#include "hip/device.hpp"
 #include "hip/instances.hpp"
 namespace instances = fp4pa::hip;
 #else
@@ -45,13 +46,14 @@ int number(const char* variable, int otherwise) {
 /// their places themselves; or so many that there is a schedule (CUDA).
 constexpr std::int32_t kPlannedFor[] = {0, 300, 1000};
 
-void run(grid::Case c, std::map<std::string, Worst>& worst) {
+/// Returns what was planned.
+fp4pa::AttentionConfig run(grid::Case c, std::map<std::string, Worst>& worst) {
   c.max_batch = std::max(c.max_batch, kPlannedFor[c.seed % 3]);
   grid::Results results;
   const grid::Outcome outcome = grid::run_case(c, grid::Damage::kNone, &results);
   INFO(grid::describe(c));
   CHECK(outcome.failure == "");
-  if (!outcome.failure.empty()) return;
+  if (!outcome.failure.empty()) return outcome.config;
   CHECK(outcome.backend == fp4pa::gpu_test::kBackendName);
   const fp4pa::gpu_test::Bounds bounds = fp4pa::gpu_test::bounds_of(outcome.config, grid::has_bf16_operands(c) ? 8e-3 : 2e-3);
   CHECK(outcome.error <= bounds.o);
@@ -71,19 +73,51 @@ void run(grid::Case c, std::map<std::string, Worst>& worst) {
     w.cpu_share_of = cpu.o_bound;
   }
   ++w.cases;
+  return outcome.config;
 }
 
-/// Drawn configurations bent to the shape of an instance.
+/// Drawn configurations bent to the shape of an instance, and more of them until one that is chosen was among them.
+template <class IsChosen>
 void run_at(const fp4pa::core::SimtConfig& instance, int rows, int first_seed, fp4pa::MatrixPath path,
-            std::map<std::string, Worst>& worst) {
+            std::map<std::string, Worst>& worst, IsChosen&& is_chosen) {
+  constexpr int kMostMore = 20;
+  bool chosen = false;
   const int cases = number("FP4PA_INSTANCE_CASES", std::max(3, 25 / fp4pa::gpu_test::share()));
-  for (int seed = first_seed; seed < first_seed + cases; ++seed) {
+  for (int seed = first_seed; seed < first_seed + cases + (chosen ? 0 : kMostMore); ++seed) {
     grid::Case c = grid::at_instance(grid::draw(static_cast<std::uint64_t>(seed)), instance, rows);
     c.backend = fp4pa::gpu_test::kBackendName;
     c.matrix_path = path;
-    run(c, worst);
+    chosen |= is_chosen(run(c, worst));
   }
+  CHECK(chosen);
 }
+
+/// How an instance of the first list is asked for.
+fp4pa::MatrixPath path_to([[maybe_unused]] const fp4pa::core::SimtConfig& instance) {
+  using fp4pa::MatrixPath;
+#if defined(FP4PA_TEST_HIP)
+  return instances::is_native(instance) ? MatrixPath::kAuto : MatrixPath::kDecode;
+#else
+  return MatrixPath::kDecode;  // where SM120's native kernels would be chosen instead
+#endif
+}
+
+#if defined(FP4PA_TEST_HIP)
+/// Whether a plan of its formats and head_dim gets another instance on this device: one that stands before it, or, the last of the list, any.
+bool is_second_choice(int index, bool gfx950) {
+  using namespace fp4pa::hip;
+  const auto& own = kInstances[index];
+  for (int i = 0; i < index; ++i) {
+    const auto& other = kInstances[i];
+    if (needs_gfx950(other) && !gfx950) continue;
+    if (other.k[0] == own.k[0] && other.v[0] == own.v[0] && other.head_dim == own.head_dim && other.segments == own.segments &&
+        other.divide == own.divide && is_native(other) == is_native(own)) {
+      return true;
+    }
+  }
+  return false;
+}
+#endif
 
 void print(const std::map<std::string, Worst>& worst) {
   std::printf("%-48s %6s %10s %10s %12s %8s %12s %12s\n", "worst errors", "cases", "O", "LSE", "O to CPU", "share", "of bound",
@@ -107,28 +141,51 @@ TEST_CASE("the drawn grid agrees with the double-precision reference") {
   print(worst);
 }
 
+// For compute-sanitizer and tests/isa, with FP4PA_MIRROR=exact: no other array lies behind one.
+TEST_CASE("a full cache is read to its last byte") {
+  std::map<std::string, Worst> worst;
+  for (int i = 0; i < instances::kNumInstances; ++i) {
+    const fp4pa::core::SimtConfig& instance = instances::kInstances[i];
+    for (const grid::Layout layout : {grid::Layout::kHnd, grid::Layout::kNhd}) {
+      grid::Case c = grid::full_cache_at(static_cast<std::uint64_t>(i), layout, instance, instances::rows_of(instance));
+      c.backend = fp4pa::gpu_test::kBackendName;
+      c.matrix_path = path_to(instance);
+      run(c, worst);
+    }
+  }
+}
+
 TEST_CASE("every compiled instance agrees with the double-precision reference") {
   using fp4pa::MatrixPath;
   std::map<std::string, Worst> worst;
   for (int i = 0; i < instances::kNumInstances; ++i) {
     const fp4pa::core::SimtConfig& instance = instances::kInstances[i];
+    const MatrixPath path = path_to(instance);
+    CAPTURE(i);
 #if defined(FP4PA_TEST_HIP)
-    const MatrixPath path = instances::is_native(instance) ? MatrixPath::kAuto : MatrixPath::kDecode;
+    fp4pa::hip::DeviceProperties device{};
+    REQUIRE(fp4pa::hip::current_device(&device) == fp4pa::Status::kOk);
+    const bool gfx950 = device.architecture == fp4pa::hip::kGfx950;
+    const bool is_elsewhere = instances::needs_gfx950(instance) && !gfx950;
+    const auto is_chosen = [&](const fp4pa::AttentionConfig& c) {
+      return is_elsewhere || is_second_choice(i, gfx950) || instances::select_fitting(c, gfx950, device.shared_bytes) == i;
+    };
 #else
-    const MatrixPath path = MatrixPath::kDecode;  // where SM120's native kernels would be chosen instead
+    const auto is_chosen = [](const fp4pa::AttentionConfig&) { return true; };  // several serve the same, by lengths and device
 #endif
-    run_at(instance, instances::rows_of(instance), 100000 + 1000 * i, path, worst);
+    run_at(instance, instances::rows_of(instance), 100000 + 1000 * i, path, worst, is_chosen);
   }
 #if !defined(FP4PA_TEST_HIP)
+  const auto any = [](const fp4pa::AttentionConfig&) { return true; };
   for (int i = 0; i < fp4pa::sm90::kNumInstances; ++i) {
     const fp4pa::core::SimtConfig& instance = fp4pa::sm90::kInstances[i];
-    run_at(instance, instances::rows_of(instance), 200000 + 1000 * i, MatrixPath::kDecode, worst);
+    run_at(instance, instances::rows_of(instance), 200000 + 1000 * i, MatrixPath::kDecode, worst, any);
   }
   fp4pa::cuda::DeviceProperties device{};
   REQUIRE(fp4pa::cuda::current_device(&device) == fp4pa::Status::kOk);
   for (int i = 0; fp4pa::cuda::has_native_kernels(device.compute_capability) && i < fp4pa::sm120::kNumInstances; ++i) {
     const fp4pa::core::SimtConfig& instance = fp4pa::sm120::kInstances[i];
-    run_at(instance, instances::rows_of(instance), 300000 + 1000 * i, MatrixPath::kNative, worst);
+    run_at(instance, instances::rows_of(instance), 300000 + 1000 * i, MatrixPath::kNative, worst, any);
   }
 #endif
   print(worst);
