@@ -2,6 +2,7 @@
 // per group or unit of any shape and address; where rows are whole groups at 16 bytes, gemm_pieces.hpp has the same in words.
 #pragma once
 
+#include "core/formats/amax.hpp"
 #include "core/formats/block.hpp"
 #include "core/paging/plain_row.hpp"
 #include "kernels/gemm_args.hpp"
@@ -51,7 +52,7 @@ FP4PA_KERNEL(amax_of, kGemmThreads, AmaxArgs args) {
   for (std::int64_t at = 8 * (std::int64_t{block_id()} * kGemmThreads + thread_id()); at < args.n; at += step) {
     float v[8];
     load_8(run, args.dtype, at, args.n, v);
-    for (const float e : v) bits = core::magnitude_bits(e) > bits ? core::magnitude_bits(e) : bits;
+    for (const float e : v) bits = core::finite_amax_step(bits, e);
   }
   bits = block_max(bits);
   if (thread_id() == 0) atomic_max(args.amax + block_id_y(), bits);

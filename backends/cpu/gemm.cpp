@@ -38,7 +38,7 @@ void load_piece(const RowKernels& kernels, const void* row, DType dtype, std::in
   std::fill(out + there, out + padded, 0.0f);
 }
 
-/// Bits of the largest magnitude of n elements.
+/// Bits of the largest finite magnitude of n elements.
 [[nodiscard]] std::uint32_t amax_bits(const RowKernels& kernels, const void* x, DType dtype, std::int64_t n, int threads) {
   std::atomic<std::uint32_t> amax{0};
   const std::int64_t pieces = (n + kMaxRow - 1) / kMaxRow;
@@ -47,7 +47,7 @@ void load_piece(const RowKernels& kernels, const void* row, DType dtype, std::in
     team.share(pieces, [&](std::int64_t p) {
       alignas(64) float values[kMaxRow];
       load_piece(kernels, x, dtype, p * kMaxRow, n, kMaxRow, values);
-      for (const float v : values) largest = std::max(largest, core::magnitude_bits(v));
+      for (const float v : values) largest = core::finite_amax_step(largest, v);
     });
     std::uint32_t seen = amax;
     while (seen < largest && !amax.compare_exchange_weak(seen, largest)) {

@@ -73,7 +73,7 @@ class ResultColumns {
     for (int e = 0; e < kCount; ++e) value[e] = sums[e] * unit_ * inverse * w_global_ * x_global_ + bias_[e];
     const std::int64_t at = row * p_.n + n_;
     void* const to = core::element_address(p_.out, p_.out_dtype, at);
-    if (n_ + kCount <= p_.n && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+    if (n_ <= p_.n - kCount && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
       if (p_.out_dtype == DType::kF32) {
 #pragma unroll
         for (int e = 0; e < kCount; e += 4) {

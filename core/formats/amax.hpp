@@ -17,6 +17,12 @@ FP4PA_FN constexpr std::uint32_t amax_step(std::uint32_t amax_bits, float x) {
   return bits > amax_bits ? bits : amax_bits;
 }
 
+/// The same of finite elements alone: for a scale that a whole tensor shares, where one element is no reason to lose the others.
+FP4PA_FN constexpr std::uint32_t finite_amax_step(std::uint32_t amax_bits, float x) {
+  const std::uint32_t bits = magnitude_bits(x);
+  return bits > amax_bits && bits < kFloatInfBits ? bits : amax_bits;
+}
+
 /// @param x       n elements, `stride` elements apart
 FP4PA_FN constexpr float group_amax(const float* x, int n, std::int64_t stride = 1) {
   std::uint32_t bits = 0;

@@ -39,11 +39,11 @@ struct WeightLayout {
   }
 };
 
-/// NVFP4's decode multiplier of a tensor with this largest magnitude: it brings the largest element to 6 * 448. A tensor
-/// of zeros, or one with an infinity or NaN, gets 1.
-/// @param amax_bits  bits of the magnitude
+/// NVFP4's decode multiplier of a tensor with this largest finite magnitude: it brings that element to 6 * 448. A tensor of
+/// zeros, or without finite elements, gets 1.
+/// @param amax_bits  bits of the magnitude, as finite_amax_step has them
 [[nodiscard]] FP4PA_FN constexpr float nvfp4_global_scale(std::uint32_t amax_bits) {
-  if (amax_bits == 0 || amax_bits >= kFloatInfBits) return 1.0f;
+  if (amax_bits == 0) return 1.0f;
   const float scale = float_from_bits(amax_bits) / 2688.0f;
   return scale < 0x1p-126f ? 0x1p-126f : scale;
 }

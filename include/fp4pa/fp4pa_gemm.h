@@ -43,7 +43,7 @@ FP4PA_API size_t fp4pa_fp4_weight_scale_bytes(fp4pa_block_format format, fp4pa_s
                                               int64_t cols, int64_t batch);
 
 /* Quantises w [batch, rows, cols] (dense, dtype) into codes and scales and fills in *weight, which refers to them.
- *   global_scales  NVFP4: [batch] floats that receive amax / 2688, at least 2^-126; null: config's global_scale is used. Null for MXFP4
+ *   global_scales  NVFP4: [batch] floats that receive amax / 2688 of the finite elements, at least 2^-126; null: config's global_scale is used. Null for MXFP4
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT,
  * FP4PA_INVALID_GLOBAL_SCALE, FP4PA_INVALID_ARGUMENT, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE,
  * FP4PA_DEVICE_ERROR. */
@@ -56,8 +56,9 @@ FP4PA_API fp4pa_status fp4pa_fp4_quantize_weight(const fp4pa_quantize_config* co
  * Describes the weight called `name`; pointers become null. Errors: FP4PA_NULL_POINTER, FP4PA_INVALID_ARGUMENT (struct_size),
  * FP4PA_FILE_ERROR, FP4PA_BACKEND_UNAVAILABLE. */
 FP4PA_API fp4pa_status fp4pa_fp4_find_weight(const char* path, const char* name, fp4pa_fp4_weight* weight);
-/* Reads it into codes, scales and global_scales (NVFP4: [batch] floats; not written for MXFP4), to which *weight then refers. Errors: those,
- * and FP4PA_MISALIGNED_POINTER. */
+/* Reads it into codes, scales and global_scales (NVFP4: [batch] floats; not written for MXFP4), to which *weight then refers. Before, *weight is
+ * what fp4pa_fp4_find_weight described, or has 0 rows: where the file has another weight by now, nothing is written. Errors: those, and
+ * FP4PA_MISALIGNED_POINTER. */
 FP4PA_API fp4pa_status fp4pa_fp4_load_weight(const char* path, const char* name, void* codes, void* scales, float* global_scales,
                                              fp4pa_fp4_weight* weight);
 /* Writes a file of this one weight, following a symbolic link; what exists and is no regular file is refused. Errors: those, and
@@ -95,7 +96,7 @@ FP4PA_API void fp4pa_linear_args_init_sized(fp4pa_linear_args* args, size_t stru
  * OpenMP chooses, another calling thread may be given more. Errors: FP4PA_NULL_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT,
  * FP4PA_INVALID_ARGUMENT, FP4PA_UNKNOWN_BACKEND, FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */
 FP4PA_API fp4pa_status fp4pa_fp4_linear_workspace(const fp4pa_linear_args* args, size_t* bytes, const fp4pa_exec* exec);
-/* Computes it: exact products, f32 sums, one rounding at the end. Never allocates, never synchronises.
+/* Computes it: exact products, f32 sums, and a result that is rounded from them. Never allocates, never synchronises.
  * Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_UNSUPPORTED_FORMAT,
  * FP4PA_INVALID_GLOBAL_SCALE, FP4PA_INVALID_ARGUMENT, FP4PA_WORKSPACE_TOO_SMALL, FP4PA_UNKNOWN_BACKEND,
  * FP4PA_BACKEND_UNAVAILABLE, FP4PA_DEVICE_ERROR. */

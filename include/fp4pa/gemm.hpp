@@ -61,8 +61,8 @@ struct Fp4Weight {
 /// Quantises w [batch, rows, cols] (dense, `dtype`) and describes the result.
 /// @param codes        fp4_weight_code_bytes, 16-byte aligned
 /// @param scales       fp4_weight_scale_bytes, 4-byte aligned; padding becomes 0
-/// @param global_scales  NVFP4: [batch] floats that receive amax / 2688 of each weight, at least 2^-126 (1 for a weight of zeros, or
-///                     with an infinity or NaN); null: config.global_scale is used. Must be null for MXFP4
+/// @param global_scales  NVFP4: [batch] floats that receive amax / 2688 of each weight, at least 2^-126, where amax is of its
+///                     finite elements (1 where none is but zeros); null: config.global_scale is used. Must be null for MXFP4
 /// @param weight       filled in; it refers to codes, scales and global_scales
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedFormat, kInvalidGlobalScale, kInvalidArgument,
 ///         kUnknownBackend, kBackendUnavailable, kDeviceError
@@ -85,7 +85,8 @@ struct Fp4Weight {
 /// Reads it, and describes the result.
 /// @param codes, scales  fp4_weight_code_bytes and fp4_weight_scale_bytes of what fp4_find_weight described
 /// @param global_scales  NVFP4: [batch] floats; not written and may be null for MXFP4
-/// @param weight         filled in; it refers to codes, scales and global_scales
+/// @param weight         in: what fp4_find_weight described, else rows of 0. A file that has another weight by now is then a
+///                       kFileError, before anything is written. Out: filled in; it refers to codes, scales and global_scales
 /// @errors kNullPointer, kMisalignedPointer, kFileError, kBackendUnavailable
 [[nodiscard]] FP4PA_API Status fp4_load_weight(const char* path, const char* name, void* codes, void* scales, float* global_scales,
                                                Fp4Weight* weight) noexcept;
@@ -108,8 +109,8 @@ struct LinearArgs {
   std::int64_t batch = 1;
 
   ActivationForm activations = ActivationForm::k16Bit;
-  /// W4A4: how x is quantised. An x_global_scale of 0 takes amax / 2688 of each x of the batch (NVFP4); a calibrated one
-  /// saves that pass. It is 0 with everything but W4A4 in NVFP4 (else kInvalidGlobalScale).
+  /// W4A4: how x is quantised. An x_global_scale of 0 takes amax / 2688 of the finite elements of each x of the batch
+  /// (NVFP4); a calibrated one saves that pass. It is 0 with everything but W4A4 in NVFP4 (else kInvalidGlobalScale).
   ScaleMode scale_mode = ScaleMode::kFloor;
   Nvfp4Scale nvfp4_scale = Nvfp4Scale::kAmaxOver6;
   float x_global_scale = 0.0f;
@@ -131,7 +132,7 @@ struct LinearArgs {
                                                     const ExecDesc& exec = {}) noexcept;
 
 /// Computes it. Products are those of the decoded operands (exactly, for W4A4 and W4A16 alike) and summed in f32; the sum
-/// is multiplied by the decode multipliers, the bias added, and the result rounded once. Same arguments on the same back
+/// is multiplied by the decode multipliers, the bias added in f32, and the result rounded to its type. Same arguments on the same back
 /// end and device: the same bits. Never allocates, never synchronises.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kUnsupportedFormat, kInvalidGlobalScale, kWorkspaceTooSmall,
 ///         kInvalidArgument, kUnknownBackend, kBackendUnavailable, kDeviceError
@@ -159,6 +160,8 @@ struct MatmulArgs {
 /// @errors as fp4_linear_workspace
 [[nodiscard]] FP4PA_API Status fp4_matmul_workspace(const MatmulArgs& args, std::size_t* bytes,
                                                     const ExecDesc& exec = {}) noexcept;
+/// Computes it: what fp4_quantize_weight of b and fp4_linear with ActivationForm::kFp4 would, NVFP4's multipliers from the operands. Never
+/// allocates, never synchronises.
 /// @errors as fp4_linear
 [[nodiscard]] FP4PA_API Status fp4_matmul(const MatmulArgs& args, const ExecDesc& exec = {}) noexcept;
 

@@ -55,7 +55,7 @@ struct QuantizeConfig {
                                         std::int64_t cols, void* codes, void* scales,
                                         const ExecDesc& exec = {}) noexcept;
 
-/// The inverse: y [rows, cols] = code * scale (* global_scale), rounded to `dtype` once.
+/// The inverse: y [rows, cols] = code * scale (* global_scale) in f32, then rounded to `dtype`.
 /// @errors as quantize
 [[nodiscard]] FP4PA_API Status dequantize(const QuantizeConfig& config, const void* codes, const void* scales,
                                           std::int64_t rows, std::int64_t cols, void* y, DType dtype,

@@ -93,7 +93,7 @@ backend, stream, num_threads: as append's.)");
       },
       "codes"_a, "scales"_a, "y"_a, nb::kw_only(), "format"_a = "mxfp4", "scale_layout"_a = "linear", "global_scale"_a = 1.0f,
       "backend"_a = nb::none(), "stream"_a = nb::none(), "num_threads"_a = 0,
-      "The inverse of quantize: y [..., cols] = code * scale (* global_scale), rounded to y's dtype once.");
+      "The inverse of quantize: y [..., cols] = code * scale (* global_scale) in float32, then rounded to y's dtype.");
 }
 
 }  // namespace fp4pa::python

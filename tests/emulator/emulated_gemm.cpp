@@ -36,7 +36,7 @@ void prepare(const LinearArgs& a, const api::PreparedX& to) {
     float global = a.x_global_scale;
     if (global == 0.0f) {
       std::uint32_t amax = 0;
-      for (const float v : x) amax = std::max(amax, core::magnitude_bits(v));
+      for (const float v : x) amax = core::finite_amax_step(amax, v);
       global = core::nvfp4_global_scale(amax);
     }
     reinterpret_cast<float*>(memory + to.globals)[b] = global;

@@ -17,7 +17,15 @@
 #include "fp4pa/fp4pa.hpp"
 #include "reference/gemm.hpp"
 
+// Of the grid, unless the environment says otherwise; a program for simulators asks for fewer.
+#if !defined(FP4PA_GEMM_CASES)
+#define FP4PA_GEMM_CASES 150
+#endif
+
 namespace fp4pa::gemm_test {
+
+/// A simulator has the same kernels on less work.
+[[nodiscard]] constexpr bool on_a_simulator() { return FP4PA_GEMM_CASES < 100; }
 
 /// Memory aligned to 256 bytes, filled with `fill`, with guard bytes behind it.
 class Memory {

@@ -8,11 +8,6 @@
 #include "tests/gemm/far_apart.hpp"
 #include "tests/gemm/problem.hpp"
 
-// Of the grid, unless the environment says otherwise; a program for simulators asks for fewer.
-#if !defined(FP4PA_GEMM_CASES)
-#define FP4PA_GEMM_CASES 150
-#endif
-
 using namespace fp4pa;
 using namespace fp4pa::gemm_test;
 
@@ -34,9 +29,6 @@ int grid_cases() {
   const char* const asked = std::getenv("FP4PA_GEMM_CASES");
   return asked != nullptr ? std::atoi(asked) : FP4PA_GEMM_CASES;
 }
-
-/// A simulator has the same kernels on less work.
-bool on_a_simulator() { return FP4PA_GEMM_CASES < 100; }
 
 /// Whether kernels of sm_90 can be run; says so where they cannot.
 bool runs_on_cuda() {
