@@ -10,4 +10,7 @@ namespace fp4pa::hip {
 template <int index>
 [[nodiscard]] const void* attend_function() noexcept;
 
+/// Merges the partial states of the units that were divided.
+Error launch_merge(const AttendArgs& args, Stream stream) noexcept;
+
 }  // namespace fp4pa::hip

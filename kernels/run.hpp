@@ -19,8 +19,6 @@ struct AttendArgs {
 
 /// Prefix sums of the schedule: costs, and under fixed splits slots; where each worker starts, and what it will leave to merge.
 Error launch_schedule(const core::WorkList& list, Stream stream) noexcept;
-/// Merges the partial states of the units that were divided.
-Error launch_merge(const AttendArgs& args, Stream stream) noexcept;
 
 /// What is wrong with lengths or tables, and of what.
 enum class Wrong : std::int32_t {

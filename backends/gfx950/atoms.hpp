@@ -21,9 +21,7 @@ namespace fp4pa::gfx950 {
 template <class Element>
 concept ScaledMfmaElement = std::same_as<Element, core::E4M3> || std::same_as<Element, core::E2M1>;
 
-/// "No scale": every byte 127, 2^0. A literal 0 would be folded by the compiler to the instruction without scales, and
-/// a run-time 0 means 2^-127.
-inline constexpr std::uint32_t kUnitScales = 0x7f7f7f7fu;
+/// "No scale": 127, 2^0. A literal 0 would be folded by the compiler to the instruction without scales, and a run-time 0 means 2^-127.
 inline constexpr std::uint8_t kUnitScale = 0x7f;
 
 /// A and B of either shape, and the scales. kRows is D above.

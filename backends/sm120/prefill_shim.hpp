@@ -157,7 +157,7 @@ struct PrefillShim : sm80::PrefillShim<kShape, Executor> {
                                          typename Backend::Output& output) {
     static_assert(sm80::decodes_to_bf16(kKind));
     output.order = Base::dim_order(kKind);
-    Base::template multiply_values<core::BF16, 0>(exec, stream.behind_stages(), p, output.value);
+    Base::template multiply_values<core::BF16>(exec, stream.behind_stages(), p, output.value);
   }
 
  private:

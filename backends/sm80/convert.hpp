@@ -20,7 +20,6 @@ namespace fp4pa::sm80 {
 
 /// What e2m1_to_f16 multiplies values by: f16's bias less E2M1's.
 inline constexpr int kE2m1F16Log2 = -14;
-inline constexpr int kE2m1Bf16Log2 = -126;
 inline constexpr int kE4m3Bf16Log2 = -120;
 
 /// mask ? a : b, bit by bit. One instruction, which a compiler does not find by itself: it sees that some bits are used by

@@ -22,15 +22,17 @@ namespace fp4pa::sm80 {
 /// What probabilities come raised by where P is f16, and how much more they may be.
 inline constexpr int kPrefillProbabilityLog2 = 12;
 inline constexpr float kPrefillHeadroomLog2 = 3.0f;
+template <class Operand>
+inline constexpr int kProbabilityRaise = std::same_as<Operand, core::BF16> ? 0 : kPrefillProbabilityLog2;
 
 /// Of an instance whose outputs come from one format: their only unit, see core/simt/shim.hpp. P is raised where its operand is f16,
 /// and NVFP4 decoded to f16 is short of powers of two.
 template <core::SimtConfig kConfig, bool = kConfig.segments == 1 && !core::is_any(kConfig.v[0])>
 struct PrefillUnit {};
-[[nodiscard]] FP4PA_FN constexpr int probability_raise(KvKind value) { return decodes_to_bf16(value) ? 0 : kPrefillProbabilityLog2; }
 [[nodiscard]] FP4PA_FN constexpr int prefill_unit_log2(KvKind value) {
   const bool nvfp4 = value == KvKind::kNvfp4 || value == KvKind::kNvfp4Tokens;
-  return -probability_raise(value) - (nvfp4 ? kDecodedNvfp4Log2 : 0);
+  const int raise = decodes_to_bf16(value) ? kProbabilityRaise<core::BF16> : kProbabilityRaise<core::F16>;
+  return -raise - (nvfp4 ? kDecodedNvfp4Log2 : 0);
 }
 template <core::SimtConfig kConfig>
 struct PrefillUnit<kConfig, true> {
@@ -150,8 +152,7 @@ struct PrefillShim : PrefillUnit<kShape> {
     }
     with_element<kKind>(kind, [&](auto element) {
       using Operand = decltype(element);
-      constexpr int kRaise = std::same_as<Operand, core::BF16> ? 0 : kPrefillProbabilityLog2;
-      multiply_values<Operand, kRaise>(exec, value_operands(stream), p, output.value, kIsAny ? stream.head_dim() : kHeadDim);
+      multiply_values<Operand>(exec, value_operands(stream), p, output.value, kIsAny ? stream.head_dim() : kHeadDim);
     });
   }
 
@@ -258,7 +259,7 @@ struct PrefillShim : PrefillUnit<kShape> {
     }
   }
 
-  template <class Operand, int kRaise, class Scores, class Values>
+  template <class Operand, class Scores, class Values>
   FP4PA_FN static void multiply_values(Exec& exec, std::uint32_t values, const Scores& p, Values& output, int head_dim = kHeadDim) {
     PerLane<int> id;
     exec.each_lane([&](Lane lane) { id[lane] = recomputed(lane.id); });
@@ -269,7 +270,7 @@ struct PrefillShim : PrefillUnit<kShape> {
         FP4PA_UNROLL
         for (int i = 0; i < kRowTiles * 4; ++i) {
           const auto& pair = p[lane][2 * step + i % 4 / 2][i / 4];
-          const float raise = static_cast<float>(1 << kRaise);
+          const float raise = static_cast<float>(1 << kProbabilityRaise<Operand>);
           const float first = pair[i % 2 * 2];
           const float second = pair[i % 2 * 2 + 1];
           weight[lane][i / 4][i % 4] =

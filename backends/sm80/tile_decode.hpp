@@ -89,7 +89,7 @@ struct DecodedRows {
 ///               and p + 4 of eight)
 template <KvKind kKind, class Scale, int kOut>
 FP4PA_FN void decode_chunk(const std::uint32_t (&codes)[4], Scale&& scale, Chunk (&out)[kOut]) {
-  constexpr std::uint32_t kUnscale = 0x7e807e80u;      // 2^126, see kE2m1Bf16Log2
+  constexpr std::uint32_t kUnscale = 0x7e807e80u;      // 2^126, bf16's bias less E2M1's
   constexpr std::uint32_t kUnscaleE4m3 = 0x7b807b80u;  // 2^120, see kE4m3Bf16Log2
   if constexpr (!needs_decoding(kKind)) {
     FP4PA_UNROLL
