@@ -40,12 +40,12 @@ using fp4pa::api::read_struct;
   return {static_cast<fp4pa::BlockFormat>(w.format), static_cast<fp4pa::ScaleLayout>(w.scale_layout),
           w.rows, w.cols, w.batch, w.codes, w.scales, w.global_scale, w.global_scale_ptr};
 }
-/// What `make(&weight)` describes, into a caller's struct.
+/// What `make(&weight)` describes, into a caller's struct; `weight` is at first what the struct holds.
 template <class Make>
 [[nodiscard]] fp4pa_status describe(fp4pa_fp4_weight* weight, Make&& make) noexcept {
   fp4pa_fp4_weight c = default_weight();
   if (const Status s = read_struct("weight", weight, &c); s != Status::kOk) return code(s);
-  fp4pa::Fp4Weight made;
+  fp4pa::Fp4Weight made = weight_of(c);
   if (const Status s = make(&made); s != Status::kOk) return code(s);
   c.format = static_cast<fp4pa_block_format>(made.format);
   c.scale_layout = static_cast<fp4pa_scale_layout>(made.scale_layout);

@@ -47,36 +47,25 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE
 file(READ "${PROJECT_SOURCE_DIR}/perf/isa_gates.json" isa_gates)
 configure_file(tools/fp4pa/isa_gates.cpp.in "${PROJECT_BINARY_DIR}/isa_gates.cpp" @ONLY)
 
+# Files that hold CLI11 and JSON templates, which run once per start.
+set(command_sources
+    attend bench bench_append bench_bandwidth bench_compare bench_copy bench_decode bench_dense bench_gemm
+    bench_merge bench_quantize bench_report bench_suite bench_two_tier info info_kernels json_output quantize)
+list(TRANSFORM command_sources PREPEND "${PROJECT_SOURCE_DIR}/tools/fp4pa/")
+list(TRANSFORM command_sources APPEND ".cpp")
 add_library(fp4pa_tool_parts STATIC
   "${PROJECT_BINARY_DIR}/isa_gates.cpp"
-  tools/fp4pa/attend.cpp
+  ${command_sources}
   tools/fp4pa/attend_cache.cpp
   tools/fp4pa/attend_input.cpp
   tools/fp4pa/attend_run.cpp
-  tools/fp4pa/bench.cpp
-  tools/fp4pa/bench_append.cpp
-  tools/fp4pa/bench_bandwidth.cpp
-  tools/fp4pa/bench_compare.cpp
-  tools/fp4pa/bench_copy.cpp
-  tools/fp4pa/bench_decode.cpp
-  tools/fp4pa/bench_gemm.cpp
-  tools/fp4pa/bench_merge.cpp
-  tools/fp4pa/bench_quantize.cpp
-  tools/fp4pa/bench_report.cpp
-  tools/fp4pa/bench_suite.cpp
-  tools/fp4pa/bench_two_tier.cpp
   tools/fp4pa/decode_case.cpp
   tools/fp4pa/device.cpp
   tools/fp4pa/device_cpu.cpp
   tools/fp4pa/gemm.cpp
-  tools/fp4pa/info.cpp
-  tools/fp4pa/info_kernels.cpp
-  tools/fp4pa/json_output.cpp
   tools/fp4pa/paged_cache.cpp
-  tools/fp4pa/quantize.cpp
   tools/fp4pa/sum_words.cpp
-  tools/fp4pa/variant.cpp
-  tools/fp4pa/bench_dense.cpp)
+  tools/fp4pa/variant.cpp)
 target_link_libraries(fp4pa_tool_parts
   PUBLIC fp4pa_core fp4pa_static fp4pa_reference CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt
   PRIVATE fp4pa_flags OpenMP::OpenMP_CXX)
@@ -103,18 +92,13 @@ if(FP4PA_BUILD_HIP)
   add_dependencies(fp4pa_tool_parts fp4pa_hip_bandwidth)
 endif()
 
-# These files hold CLI11 and JSON templates that run once per start: 13.4 s each at -O3 and 8.6 s at -O1 (g++ 12), and it is
-# them that a first `./run attend` waits for. With sanitizers a file takes 19 s at -O1 and 8 s at -O0 (clang 22). The files that
-# compute keep the build type's level.
-set(once_per_start main info info_kernels attend quantize bench bench_append bench_bandwidth bench_compare bench_copy bench_decode bench_quantize
-    bench_report bench_suite json_output bench_dense bench_gemm bench_merge bench_two_tier)
-list(TRANSFORM once_per_start PREPEND "${PROJECT_SOURCE_DIR}/tools/fp4pa/")
-list(TRANSFORM once_per_start APPEND ".cpp")
-set(once_per_start_level -O1)
+# They take 13.4 s each at -O3 and 8.6 s at -O1 (g++ 12), and it is them that a first `./run attend` waits for. With sanitizers a file
+# takes 19 s at -O1 and 8 s at -O0 (clang 22). The files that compute keep the build type's level.
+set(command_level -O1)
 if(FP4PA_SANITIZE)
-  set(once_per_start_level -O0)
+  set(command_level -O0)
 endif()
-set_source_files_properties(${once_per_start} PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:${once_per_start_level}>")
+set_source_files_properties(${command_sources} "${PROJECT_SOURCE_DIR}/tools/fp4pa/main.cpp" PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:${command_level}>")
 
 add_executable(fp4pa_tool tools/fp4pa/main.cpp)
 set_target_properties(fp4pa_tool PROPERTIES OUTPUT_NAME fp4pa RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")

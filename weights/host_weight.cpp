@@ -72,14 +72,17 @@ class Description final : public safetensors::JsonListener {
   void scalar(const JsonScalar& value) override {
     if (level_ != 1) return;
     if (const auto word = words_.find(key_); word != words_.end() && value.kind == JsonScalar::Kind::kString) word->second = value.text;
-    if (const auto number = numbers_.find(key_); number != numbers_.end() && value.kind == JsonScalar::Kind::kUnsigned) {
-      number->second = static_cast<std::int64_t>(value.number);
+    if (const auto number = numbers_.find(key_); number != numbers_.end()) {
+      number->second = value.kind == JsonScalar::Kind::kUnsigned ? static_cast<std::int64_t>(value.number) : 0;
+      values_[key_] = safetensors::shown(value.text);
     }
   }
 
   [[nodiscard]] std::int64_t integer(const char* field) const {
     const std::int64_t number = numbers_.at(field);
-    if (number < 1) throw Error(file_.path().string() + ": metadata of the weight has no positive integer '" + field + "'");
+    if (number < 1) {
+      throw Error(file_.path().string() + ": metadata of the weight has " + field + ' ' + values_.at(field) + "; allowed: an integer of 1 to 2^63 - 1");
+    }
     return number;
   }
 
@@ -101,6 +104,7 @@ class Description final : public safetensors::JsonListener {
   std::string key_;
   std::map<std::string, std::string> words_{{"format", ""}, {"scale_layout", ""}};
   std::map<std::string, std::int64_t> numbers_{{"rows", 0}, {"cols", 0}, {"batch", 0}};
+  std::map<std::string, std::string> values_{{"rows", "missing"}, {"cols", "missing"}, {"batch", "missing"}};  // of numbers_, as they stand
 };
 
 FileWeight find_own(const File& file, const std::string& name, const std::string& text) {

@@ -60,6 +60,10 @@ class Events final : public nlohmann::json_sax<json> {
 }  // namespace
 
 void read_json(std::string_view text, JsonListener& listener) {
+  // The lexer takes a zero byte for the end of its input and would not look at what follows.
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos) {
+    throw JsonError("not valid JSON: zero byte at " + std::to_string(zero));
+  }
   Events events(listener);
   json::sax_parse(text.begin(), text.end(), &events);
 }

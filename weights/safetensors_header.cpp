@@ -243,10 +243,6 @@ Contents read_header(std::string_view text, std::span<const std::byte> buffer) {
   if (text.empty() || text.front() != '{') {
     throw Error("the header does not start with '{' but with " + (text.empty() ? "nothing" : shown(text.substr(0, 1))));
   }
-  // The lexer takes a zero byte for the end of its input and would not look at what follows.
-  if (const auto zero = text.find('\0'); zero != std::string_view::npos) {
-    throw Error("the header is not valid JSON: zero byte at " + std::to_string(zero));
-  }
   HeaderReader reader(buffer);
   try {
     read_json(text, reader);

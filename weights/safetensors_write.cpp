@@ -131,6 +131,10 @@ class Partial {
   void complete() {
     if (std::fclose(std::exchange(file_, nullptr)) != 0) refuse(path_, std::generic_category().message(errno));
     std::error_code error;
+    if (const fs::file_status before = fs::status(target_, error); fs::exists(before)) {
+      fs::permissions(partial_, before.permissions(), error);  // whoever closed a file to others wants what replaces it closed, too
+      if (error) refuse(path_, error.message());
+    }
     fs::rename(partial_, target_, error);
     if (error) refuse(path_, error.message());
     partial_.clear();

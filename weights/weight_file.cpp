@@ -31,6 +31,18 @@ template <class F>
   }
 }
 
+/// Between describing a weight and loading it, a file can be replaced by another.
+[[nodiscard]] Status validate_as_described(const char* path, const char* name, const Fp4Weight& described, const Fp4Weight& found) noexcept {
+  const bool same = described.format == found.format && described.scale_layout == found.scale_layout && described.rows == found.rows &&
+                    described.cols == found.cols && described.batch == found.batch;
+  if (described.rows == 0 || same) return Status::kOk;
+  const auto number = [](std::int64_t n) { return static_cast<long long>(n); };
+  return api::fail(Status::kFileError, "%s: weight '%s' is %s, scales %s, [%lld, %lld, %lld]; allowed: as *weight has it, %s, scales %s, [%lld, %lld, %lld]",
+                   path, name, name_of(found.format), name_of(found.scale_layout), number(found.batch), number(found.rows), number(found.cols),
+                   name_of(described.format), name_of(described.scale_layout), number(described.batch), number(described.rows),
+                   number(described.cols));
+}
+
 }  // namespace
 
 Status fp4_find_weight(const char* path, const char* name, Fp4Weight* weight) noexcept {
@@ -50,6 +62,7 @@ Status fp4_load_weight(const char* path, const char* name, void* codes, void* sc
   return caught(path, [&] {
     const safetensors::File file(path);
     const weights::FileWeight w = weights::find_weight(file, name);
+    if (const Status s = validate_as_described(path, name, *weight, w.shape); s != Status::kOk) return s;
     Fp4Weight loaded = w.shape;
     loaded.codes = codes;
     loaded.scales = scales;

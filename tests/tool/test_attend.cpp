@@ -10,6 +10,7 @@
 #include "reference/attention.hpp"
 #include "reference/element.hpp"
 #include "reference/metrics.hpp"
+#include "tests/tool/check_fails.hpp"
 #include "tests/tool/run_tool.hpp"
 #include "tests/tool/sample.hpp"
 
@@ -254,6 +255,11 @@ TEST_CASE("quantize: a tampered description is a bad file, not a crash") {
   changed = nlohmann::json::parse(good);
   changed["format"] = "mxfp3";
   refused(changed.dump());
+  // What the description says, of other elements.
+  std::vector<st::TensorToWrite> others;
+  for (const auto& t : packed.tensors()) others.push_back({t.name, "I8", t.shape, t.data});
+  st::write(scratch.file("t"), others, {{"fp4pa.quantized.k", good}});
+  test::check_fails("quantize " + scratch.file("t") + " --tensor k --dequantize --out " + scratch.file("b"), 3, "tensor 'k.codes' is I8 of");
   const std::string missing =
       run_tool("quantize " + scratch.file("s") + " --tensor k --dequantize --out " + scratch.file("b")).err;
   CHECK(missing.find(scratch.file("s")) == missing.rfind(scratch.file("s")));  // once is enough

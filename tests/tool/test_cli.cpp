@@ -79,10 +79,23 @@ TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   check_fails("gemm --save --json", 2, "--save: '--json'; allowed: a file's name");
 }
 
+TEST_CASE("cli: what cannot be read or written ends with 3") {
+  check_fails("gemm --file ''", 3, "No such file");
+  if (test::run_program("test -c /dev/full").exit_code != 0) return;
+  for (const char* command : {"--help", "--version", "info", "bench decode --help"}) {
+    const test::ToolRun run = test::run_program("sh -c \"'" FP4PA_TOOL_PATH "' " + std::string(command) + " >/dev/full\"");
+    INFO(command);
+    CHECK(run.exit_code == 3);
+    CHECK(run.err.find("cannot write to stdout") != std::string::npos);
+  }
+}
+
 TEST_CASE("cli: a number out of its range is named beside the range") {
-  check_fails("gemm --m 0", 2, "--m: 0; allowed: 1 or more");
-  check_fails("gemm --m 99999999999999999999", 2, "--m: 99999999999999999999; allowed: 1 to 9223372036854775807");
-  check_fails("gemm --m two", 2, "--m: two; allowed: 1 or more");
+  check_fails("gemm --m 0", 2, "--m: 0; allowed: 1 to 2147483647");
+  check_fails("gemm --m 99999999999999999999", 2, "--m: 99999999999999999999; allowed: 1 to 2147483647");
+  check_fails("gemm --m 1 --n 2147483648 --k 1", 2, "--n: 2147483648; allowed: 1 to 2147483647");
+  check_fails("gemm --m 1 --n 1 --k 2147483521", 2, "--k: 2147483521; allowed: 1 to 2147483520");
+  check_fails("gemm --m two", 2, "--m: two; allowed: 1 to 2147483647");
   check_fails("attend file --threads -1", 2, "--threads: -1; allowed: 0 to 4096");
   check_fails("attend file --seed 0", 2, "--seed: 0; allowed: 1 or more");
   check_fails("attend file --page-size 2000", 2, "--page-size: 2000; allowed: 1 to 1024");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -87,6 +88,20 @@ TEST_CASE("weight file: what was quantised and saved comes back, from C++ and fr
     CHECK(loaded.global_scale_ptr == (nvfp4 ? globals2 : nullptr));
 
     const std::string again = scratch.file("again.safetensors");
+    // What was found is what is loaded, or nothing is.
+    Fp4Weight another = found;
+    another.rows += 1;
+    std::fill(codes2.begin(), codes2.end(), std::byte{0});
+    CHECK(fp4_load_weight(path.c_str(), "layer.0", codes2.data(), scales2.data(), globals2, &another) == Status::kFileError);
+    INFO(std::string(last_error_detail()));
+    CHECK(std::strstr(last_error_detail(), "allowed: as *weight has it") != nullptr);
+    CHECK(codes2 == std::vector<std::byte>(codes2.size()));
+    fp4pa_fp4_weight other;
+    fp4pa_fp4_weight_init(&other);
+    REQUIRE(fp4pa_fp4_find_weight(path.c_str(), "layer.0", &other) == FP4PA_OK);
+    other.cols += 32;
+    CHECK(fp4pa_fp4_load_weight(path.c_str(), "layer.0", codes2.data(), scales2.data(), globals2, &other) == FP4PA_FILE_ERROR);
+
     fp4pa_fp4_weight c;
     fp4pa_fp4_weight_init(&c);
     std::fill(codes2.begin(), codes2.end(), std::byte{0});
@@ -138,6 +153,19 @@ TEST_CASE("weight file: what the calls refuse, and a multiplier that is no array
   }
   REQUIRE(fp4_load_weight(path.c_str(), "w", codes.data(), scales.data(), &global, &weight) == Status::kOk);
   CHECK(global == 0.375f);
+}
+
+TEST_CASE("weight file: whoever may not read a file may not read what replaces it") {
+  namespace fs = std::filesystem;
+  const test::Scratch scratch;
+  const std::string path = scratch.file("w.safetensors");
+  const HostWeight w = some_weight(BlockFormat::kMxfp4, ScaleLayout::kLinear, 1);
+  save_weight(path, "w", w.view());
+  for (const fs::perms mode : {fs::perms::owner_read | fs::perms::owner_write, fs::perms::owner_all | fs::perms::group_read}) {
+    fs::permissions(path, mode);
+    save_weight(path, "w", w.view());
+    CHECK(fs::status(path).permissions() == mode);
+  }
 }
 
 TEST_CASE("weight file: a round trip keeps every byte") {
@@ -237,14 +265,16 @@ TEST_CASE("weight file: what is wrong is named") {
                       {"e.codes", "U8", {64}, bytes}},
                      {{"fp4pa.weight.e", R"({"format":"mxfp5","scale_layout":"linear","rows":1,"cols":1,"batch":1})"},
                       {"fp4pa.weight.f", R"({"format":"mxfp4","scale_layout":"linear","rows":-1,"cols":1,"batch":1})"},
-                      {"fp4pa.weight.g", "no json"}});
+                      {"fp4pa.weight.g", "no json"},
+                      {"fp4pa.weight.i", std::string("{}\0x", 4)}});
   CHECK(refusal(path, "a").find("tensor 'a_scales' is U8 [4,1]; allowed: U8 [1,4]") != std::string::npos);
   CHECK(refusal(path, "b").find("allowed: U8 [(experts,) rows, groups, 16]") != std::string::npos);
   CHECK(refusal(path, "c").find("no tensor 'c_scales'") != std::string::npos);
   CHECK(refusal(path, "d").find("tensor 'd.weight_scale_2' has 9.99995e-41; allowed: 2^-126 to 2^126") != std::string::npos);
   CHECK(refusal(path, "e").find("format 'mxfp5'; allowed: mxfp4, nvfp4") != std::string::npos);
-  CHECK(refusal(path, "f").find("no positive integer 'rows'") != std::string::npos);
+  CHECK(refusal(path, "f").find("has rows '-1'; allowed: an integer of 1 to 2^63 - 1") != std::string::npos);
   CHECK(refusal(path, "g").find("is no JSON object") != std::string::npos);
+  CHECK(refusal(path, "i").find("is no JSON object") != std::string::npos);
   CHECK(refusal(path, "h").find("no FP4 weight 'h'") != std::string::npos);
 }
 

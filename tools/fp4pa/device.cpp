@@ -37,7 +37,7 @@ std::string backend_in_use(const std::string& backend) {
 
 std::unique_ptr<Device> make_device(const std::string& backend) {
   const std::string name = backend_in_use(backend);
-  if (name == "cpu" || name.rfind("cpu-", 0) == 0 || name.rfind("emulator-", 0) == 0) return make_cpu_device();
+  if (name == "cpu" || name.rfind("cpu-", 0) == 0) return make_cpu_device();
 #ifdef FP4PA_HAVE_CUDA
   if (name == "cuda") return make_cuda_device();
 #endif

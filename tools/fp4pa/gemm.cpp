@@ -27,6 +27,7 @@ using weights::load_weight;
 using weights::save_weight;
 
 constexpr ActivationForm kAllForms[] = {ActivationForm::k16Bit, ActivationForm::kFp4};
+constexpr std::int64_t kMostRows = 0x7fffffff, kMostColumns = (std::int64_t{1} << 31) - 128;  // that fp4_linear takes
 constexpr double kMostProducts = 4e9;  // of the double reference, a few seconds
 
 struct GemmOptions {
@@ -124,16 +125,16 @@ void check_against_file(const CLI::App& command, const GemmOptions& o, const Fp4
 }
 
 void run(const CLI::App& command, GemmOptions o) {
-  // All names before anything is made, or written.
+  // All names and sizes before anything is made, or written.
   const QuantizeConfig config = quantize_config(o);
   const auto form = parse_name<ActivationForm>(o.activations, kAllForms, "activations");
   const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
   Progress progress(3, o.progress);
-  progress.step(o.file.empty() ? "quantise a weight" : "read " + o.file);
+  progress.step(given(command, "--file") ? "read " + o.file : "quantise a weight");
   std::optional<Activations> original;  // of the weight; a file has none
   HostWeight weight;
-  if (!o.file.empty()) {
+  if (given(command, "--file")) {
     const safetensors::File file(o.file);
     weight = load_weight(file, o.weight);
     if (weight.shape.batch != 1) {
@@ -149,7 +150,7 @@ void run(const CLI::App& command, GemmOptions o) {
     throw Failure(Exit::kUsage, fmt::format("--m {} --n {} --k {}: the reference takes at most 4e9 products", o.m, o.n, o.k));
   }
   const Activations x = gaussian(o.m, o.k, o.seed);
-  if (o.file.empty()) {
+  if (!given(command, "--file")) {
     original = gaussian(o.n, o.k, o.seed + 1);
     weight = quantised(*device, o, config, *original, exec);
   }
@@ -215,9 +216,9 @@ void run(const CLI::App& command, GemmOptions o) {
 void add_gemm(CLI::App& app) {
   auto o = std::make_shared<GemmOptions>();
   CLI::App* command = app.add_subcommand("gemm", "Multiply Gaussian matrices with the weight in FP4, and compare");
-  command->add_option("--m", o->m, "Rows of x")->check(integer_from<std::int64_t>(1))->capture_default_str();
-  command->add_option("--n", o->n, "Rows of the weight")->check(integer_from<std::int64_t>(1))->capture_default_str();
-  command->add_option("--k", o->k, "Columns of both")->check(integer_from<std::int64_t>(1))->capture_default_str();
+  command->add_option("--m", o->m, "Rows of x")->check(integer_from<std::int64_t>(1, kMostRows))->capture_default_str();
+  command->add_option("--n", o->n, "Rows of the weight")->check(integer_from<std::int64_t>(1, kMostRows))->capture_default_str();
+  command->add_option("--k", o->k, "Columns of both")->check(integer_from<std::int64_t>(1, kMostColumns))->capture_default_str();
   command->add_option("--format", o->format, "One of " + names_of<BlockFormat>(kWeightFormats))->capture_default_str();
   command->add_option("--activations", o->activations, "a16 (bf16) or a4 (quantised too)")->capture_default_str();
   command->add_option("--scale-layout", o->scale_layout, "linear or blocked")->capture_default_str();

@@ -19,6 +19,11 @@ int fail(fp4pa::tool::Exit code, const char* message) {
   return static_cast<int>(code);
 }
 
+int end_of_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail(fp4pa::tool::Exit::kInputFile, "cannot write to stdout");
+  return 0;
+}
+
 /// The words in front of the options must be commands. CLI11 would say neither which word is none nor which there are.
 void refuse_unknown_command(const CLI::App& app, std::span<char*> words) {
   const std::vector<const CLI::App*> commands = app.get_subcommands({});
@@ -49,11 +54,11 @@ int main(int argc, char** argv) {
   try {
     refuse_unknown_command(app, std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
     app.parse(argc, argv);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return fail(Exit::kInputFile, "cannot write to stdout");
-    return 0;
+    return end_of_output();
   } catch (const CLI::ParseError& e) {
     // CLI11 prints help and errors itself; its own codes (100 and up) all mean bad usage.
-    return app.exit(e) == 0 ? 0 : static_cast<int>(Exit::kUsage);
+    if (app.exit(e) != 0) return static_cast<int>(Exit::kUsage);
+    return end_of_output();
   } catch (const fp4pa::tool::Failure& e) {
     std::fflush(stdout);
     return fail(e.code(), e.what());
