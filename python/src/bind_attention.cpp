@@ -76,7 +76,7 @@ class PyAttentionPlan {
       }
       there.also(block_table->is_shape({batch, -1}, "[batch, pages]").is_int32().has_rows().moves_along(0));
       args.block_table = static_cast<const std::int32_t*>(block_table->data());
-      args.table_stride = block_table->stride(0);
+      args.table_stride = block_table->extent(1) == 0 ? 0 : block_table->stride(0);
     } else {
       if (block_table || !kv_indptr || !kv_indices) {
         refuse("the plan's table_kind is \"csr\"", "kv_indptr and kv_indices, and no block_table");
@@ -127,10 +127,12 @@ class PyAttentionPlan {
   void check_ends(const Tensor& qo_indptr, const Tensor& seq_lens, std::int64_t tokens, const std::optional<Tensor>& block_table,
                   const std::optional<Tensor>& kv_indptr, const std::optional<Tensor>& kv_indices) const {
     const std::int64_t batch = seq_lens.extent(0);
+    const auto* const first_rows = static_cast<const std::int32_t*>(qo_indptr.data());
     qo_indptr.ends_within(tokens, "rows of q");
     if (kv_indptr) kv_indptr->ends_within(kv_indices->extent(0), "pages of kv_indices");
     if (!block_table) return;
     for (std::int64_t b = 0; b < batch; ++b) {
+      if (first_rows[b] == first_rows[b + 1]) continue;  // nobody asks
       const std::int32_t length = static_cast<const std::int32_t*>(seq_lens.data())[b];
       const auto* tiers = std::get_if<TwoTierKvCache>(&cache_);
       const std::int64_t page_size = plan_.config().cache.page_size;
@@ -190,7 +192,7 @@ Raises Error with the value that the library refuses.)")
           "__init__",
           [](PyAttentionPlan* self, AnyCache cache, std::int32_t num_q_heads, std::int32_t max_batch, std::int32_t max_q_tokens,
              std::int32_t max_q_len, std::int32_t max_kv_len, const std::string& q_dtype, const std::string& o_dtype,
-             float sm_scale, bool causal, std::int32_t sliding_window, float softcap, bool sinks, bool alibi, bool tree_mask,
+             double sm_scale, bool causal, std::int32_t sliding_window, double softcap, bool sinks, bool alibi, bool tree_mask,
              const std::string& kind, bool batch_invariant, std::int32_t kv_split_tokens, const std::string& path, bool validate,
              const std::optional<std::string>& backend, std::int32_t num_threads) {
             AttentionConfig config;
@@ -201,10 +203,10 @@ Raises Error with the value that the library refuses.)")
             config.max_kv_len = max_kv_len;
             config.q_dtype = dtype(q_dtype, "q_dtype");
             config.o_dtype = dtype(o_dtype, "o_dtype");
-            config.sm_scale = sm_scale;
+            config.sm_scale = float_of(sm_scale, "sm_scale");
             config.causal = causal;
             config.sliding_window = sliding_window;
-            config.softcap = softcap;
+            config.softcap = float_of(softcap, "softcap");
             config.sinks = sinks;
             config.alibi = alibi;
             config.tree_mask = tree_mask;
@@ -217,8 +219,8 @@ Raises Error with the value that the library refuses.)")
             new (self) PyAttentionPlan(std::move(cache), config, backend);
           },
           "cache"_a, "num_q_heads"_a, nb::kw_only(), "max_batch"_a, "max_q_tokens"_a, "max_q_len"_a, "max_kv_len"_a,
-          "q_dtype"_a = "bf16", "o_dtype"_a = "bf16", "sm_scale"_a = 0.0f, "causal"_a = true, "sliding_window"_a = 0,
-          "softcap"_a = 0.0f, "sinks"_a = false, "alibi"_a = false, "tree_mask"_a = false, "table_kind"_a = "block_table",
+          "q_dtype"_a = "bf16", "o_dtype"_a = "bf16", "sm_scale"_a = 0.0, "causal"_a = true, "sliding_window"_a = 0,
+          "softcap"_a = 0.0, "sinks"_a = false, "alibi"_a = false, "tree_mask"_a = false, "table_kind"_a = "block_table",
           "batch_invariant"_a = false, "kv_split_tokens"_a = 0, "matrix_path"_a = "auto", "validate"_a = false,
           "backend"_a = nb::none(), "num_threads"_a = 0)
       .def("run", &PyAttentionPlan::run, "q"_a, "o"_a, nb::kw_only(), "qo_indptr"_a, "seq_lens"_a, "block_table"_a = nb::none(),

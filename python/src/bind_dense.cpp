@@ -182,7 +182,7 @@ backend: a name; None is FP4PA_FORCE_BACKEND's or the best available, whose memo
           [](PyDensePlan* self, std::int32_t num_q_heads, std::int32_t num_kv_heads, std::int32_t head_dim,
              std::int32_t max_batch, std::int32_t max_q_tokens, std::int32_t max_q_len, std::int32_t max_kv_tokens,
              std::int32_t max_kv_len, const std::string& q_dtype, const std::string& kv_dtype, const std::string& o_dtype,
-             float sm_scale, bool causal, const std::string& k_format, const std::string& v_format, const std::string& axis,
+             double sm_scale, bool causal, const std::string& k_format, const std::string& v_format, const std::string& axis,
              std::int32_t rotation, bool smooth_k, const std::string& mode, const std::string& nvfp4, float k_global_scale,
              float v_global_scale, bool batch_invariant, const std::string& path, const std::optional<std::string>& backend,
              std::int32_t num_threads) {
@@ -194,7 +194,7 @@ backend: a name; None is FP4PA_FORCE_BACKEND's or the best available, whose memo
             config.q_dtype = dtype(q_dtype, "q_dtype");
             config.kv_dtype = dtype(kv_dtype, "kv_dtype");
             config.o_dtype = dtype(o_dtype, "o_dtype");
-            config.sm_scale = sm_scale;
+            config.sm_scale = float_of(sm_scale, "sm_scale");
             config.causal = causal;
             config.k_format = kv_format(k_format, "k_format");
             config.v_format = kv_format(v_format, "v_format");
@@ -212,7 +212,7 @@ backend: a name; None is FP4PA_FORCE_BACKEND's or the best available, whose memo
           },
           "num_q_heads"_a, "num_kv_heads"_a, "head_dim"_a, nb::kw_only(), "max_batch"_a, "max_q_tokens"_a, "max_q_len"_a,
           "max_kv_tokens"_a, "max_kv_len"_a, "q_dtype"_a = "bf16", "kv_dtype"_a = "bf16", "o_dtype"_a = "bf16",
-          "sm_scale"_a = 0.0f, "causal"_a = false, "k_format"_a = "nvfp4", "v_format"_a = "nvfp4", "v_scale_axis"_a = "head_dim",
+          "sm_scale"_a = 0.0, "causal"_a = false, "k_format"_a = "nvfp4", "v_format"_a = "nvfp4", "v_scale_axis"_a = "head_dim",
           "rotation"_a = 0, "smooth_k"_a = false, "scale_mode"_a = "floor", "nvfp4_scale"_a = "amax_over_6",
           "k_global_scale"_a = 1.0f, "v_global_scale"_a = 1.0f, "batch_invariant"_a = false, "matrix_path"_a = "auto",
           "backend"_a = nb::none(), "num_threads"_a = 0)
@@ -234,7 +234,7 @@ decode: "auto", "per_tile" or "once", where K and V are decoded. The rest as Den
           "__init__",
           [](PyMxfp8Plan* self, std::int32_t num_q_heads, std::int32_t num_kv_heads, std::int32_t head_dim,
              std::int32_t max_batch, std::int32_t max_q_tokens, std::int32_t max_q_len, std::int32_t max_kv_tokens,
-             std::int32_t max_kv_len, const std::string& o_dtype, float sm_scale, bool causal, const std::string& decode,
+             std::int32_t max_kv_len, const std::string& o_dtype, double sm_scale, bool causal, const std::string& decode,
              bool batch_invariant, const std::optional<std::string>& backend, std::int32_t num_threads) {
             Mxfp8AttentionConfig config;
             config.num_q_heads = num_q_heads;
@@ -242,7 +242,7 @@ decode: "auto", "per_tile" or "once", where K and V are decoded. The rest as Den
             config.head_dim = head_dim;
             config.limits = limits_of(max_batch, max_q_tokens, max_q_len, max_kv_tokens, max_kv_len);
             config.o_dtype = dtype(o_dtype, "o_dtype");
-            config.sm_scale = sm_scale;
+            config.sm_scale = float_of(sm_scale, "sm_scale");
             config.causal = causal;
             config.decode = mxfp8_decode(decode);
             config.batch_invariant = batch_invariant;
@@ -250,7 +250,7 @@ decode: "auto", "per_tile" or "once", where K and V are decoded. The rest as Den
             new (self) PyMxfp8Plan(config, backend);
           },
           "num_q_heads"_a, "num_kv_heads"_a, "head_dim"_a, nb::kw_only(), "max_batch"_a, "max_q_tokens"_a, "max_q_len"_a,
-          "max_kv_tokens"_a, "max_kv_len"_a, "o_dtype"_a = "bf16", "sm_scale"_a = 0.0f, "causal"_a = false, "decode"_a = "auto",
+          "max_kv_tokens"_a, "max_kv_len"_a, "o_dtype"_a = "bf16", "sm_scale"_a = 0.0, "causal"_a = false, "decode"_a = "auto",
           "batch_invariant"_a = false, "backend"_a = nb::none(), "num_threads"_a = 0)
       .def("run", &PyMxfp8Plan::run, "q"_a, "k"_a, "v"_a, "o"_a, nb::kw_only(), "batch"_a = 1, "q_indptr"_a = nb::none(),
            "kv_indptr"_a = nb::none(), "lse"_a = nb::none(), "workspace"_a = nb::none(), "stream"_a = nb::none(),

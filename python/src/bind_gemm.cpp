@@ -86,7 +86,7 @@ struct Linear {
   LinearArgs args;
 
   Linear(nb::handle x_given, const PyWeight& weight, nb::handle out_given, nb::handle bias_given, const std::string& activations,
-         const std::string& mode, const std::string& nvfp4, float x_global_scale, bool weight_settled)
+         const std::string& mode, const std::string& nvfp4, double x_global_scale, bool weight_settled)
       : x(x_given, "x"), out(out_given, "out", Access::kWrite), bias(optional_tensor(bias_given, "bias")) {
     const Matrices a = matrices_of(x.is_dense());
     if (x.ndim() == 2)
@@ -115,7 +115,7 @@ struct Linear {
     args.activations = activation_form(activations);
     args.scale_mode = scale_mode(mode);
     args.nvfp4_scale = nvfp4_scale(nvfp4);
-    args.x_global_scale = x_global_scale;
+    args.x_global_scale = float_of(x_global_scale, "x_global_scale");
     args.weight_settled = weight_settled;
   }
 };
@@ -156,9 +156,23 @@ struct Matmul {
   }
 };
 
-Fp4Weight found_weight(const std::filesystem::path& path, const std::string& name) {
+/// For the C++ interface, to which a zero byte is the end of a text.
+const char* whole(const std::string& text, const char* what) {
+  if (const auto zero = text.find('\0'); zero != std::string::npos) {
+    refuse(std::string(what) + " has a zero byte at " + std::to_string(zero), "none");
+  }
+  return text.c_str();
+}
+
+/// A weight in a file.
+struct Entry {
+  Entry(const std::filesystem::path& file, const std::string& weight) : path(whole(file.native(), "path")), name(whole(weight, "name")) {}
+  const char *path, *name;
+};
+
+Fp4Weight found_weight(const Entry& entry) {
   Fp4Weight weight;
-  check(fp4_find_weight(path.c_str(), name.c_str(), &weight));
+  check(fp4_find_weight(entry.path, entry.name, &weight));
   return weight;
 }
 
@@ -247,7 +261,7 @@ global_scale is used. The rest as quantize's.)");
   m.def(
       "linear",
       [](nb::handle x, const PyWeight& weight, nb::handle out, nb::handle bias, const std::string& activations,
-         const std::string& mode, const std::string& nvfp4, float x_global_scale, nb::handle workspace_given, bool weight_settled,
+         const std::string& mode, const std::string& nvfp4, double x_global_scale, nb::handle workspace_given, bool weight_settled,
          const std::optional<std::string>& backend, nb::handle stream, std::int32_t num_threads) {
         Linear call(x, weight, out, bias, activations, mode, nvfp4, x_global_scale, weight_settled);
         const std::optional<Tensor> workspace = optional_tensor(workspace_given, "workspace", Access::kWrite);
@@ -256,7 +270,7 @@ global_scale is used. The rest as quantize's.)");
         run_there(place, {backend, stream, num_threads}, [&](const ExecDesc& exec) { return fp4_linear(call.args, exec); });
       },
       "x"_a, "weight"_a, "out"_a, "bias"_a = nb::none(), nb::kw_only(), "activations"_a = "a16", "scale_mode"_a = "floor",
-      "nvfp4_scale"_a = "amax_over_6", "x_global_scale"_a = 0.0f, "workspace"_a = nb::none(), "weight_settled"_a = false,
+      "nvfp4_scale"_a = "amax_over_6", "x_global_scale"_a = 0.0, "workspace"_a = nb::none(), "weight_settled"_a = false,
       "backend"_a = nb::none(), "stream"_a = nb::none(), "num_threads"_a = 0,
       R"(out = x weight^T + bias.
 
@@ -269,14 +283,14 @@ backend, stream, num_threads: as append's.)");
   m.def(
       "linear_workspace_bytes",
       [](nb::handle x, const PyWeight& weight, nb::handle out, nb::handle bias, const std::string& activations,
-         float x_global_scale, const std::optional<std::string>& backend, std::int32_t num_threads) {
+         double x_global_scale, const std::optional<std::string>& backend, std::int32_t num_threads) {
         const Linear call(x, weight, out, bias, activations, "floor", "amax_over_6", x_global_scale, false);
         std::size_t bytes = 0;
         run_there(Place(call.x), {backend, nb::none(), num_threads},
                   [&](const ExecDesc& exec) { return fp4_linear_workspace(call.args, &bytes, exec); });
         return with_alignment(bytes);
       },
-      "x"_a, "weight"_a, "out"_a, "bias"_a = nb::none(), nb::kw_only(), "activations"_a = "a16", "x_global_scale"_a = 0.0f,
+      "x"_a, "weight"_a, "out"_a, "bias"_a = nb::none(), nb::kw_only(), "activations"_a = "a16", "x_global_scale"_a = 0.0,
       "backend"_a = nb::none(), "num_threads"_a = 0,
       "Bytes of workspace for linear() with these tensors, wherever it starts. Contents are not looked at.");
 
@@ -312,7 +326,7 @@ workspace: matmul_workspace_bytes of the same call.)");
   m.def(
       "find_weight",
       [](const std::filesystem::path& path, const std::string& name) {
-        const Fp4Weight weight = found_weight(path, name);
+        const Fp4Weight weight = found_weight({path, name});
         nb::dict found;
         found["format"] = fp4pa::name_of(weight.format);
         found["scale_layout"] = fp4pa::name_of(weight.scale_layout);
@@ -328,7 +342,8 @@ workspace: matmul_workspace_bytes of the same call.)");
       "load_weight",
       [](const std::filesystem::path& path, const std::string& name, nb::handle codes_given, nb::handle scales_given,
          nb::handle globals_given) {
-        Fp4Weight described = found_weight(path, name);
+        const Entry entry(path, name);
+        Fp4Weight described = found_weight(entry);
         std::optional<Tensor> globals = optional_tensor(globals_given, "global_scales", Access::kWrite);
         const bool wanted = described.format == BlockFormat::kNvfp4;
         if (globals && !wanted) refuse("global_scales are given for a weight in mxfp4", "None");
@@ -338,7 +353,7 @@ workspace: matmul_workspace_bytes of the same call.)");
         on_host(weight.codes());
         const Fp4Weight& to = weight.weight();
         check_unlocked([&] {
-          return fp4_load_weight(path.c_str(), name.c_str(), const_cast<void*>(to.codes), const_cast<void*>(to.scales),
+          return fp4_load_weight(entry.path, entry.name, const_cast<void*>(to.codes), const_cast<void*>(to.scales),
                                  const_cast<float*>(to.global_scale_ptr), &described);
         });
         return weight;
@@ -350,7 +365,8 @@ workspace: matmul_workspace_bytes of the same call.)");
       "save_weight",
       [](const std::filesystem::path& path, const std::string& name, const PyWeight& weight) {
         on_host(weight.codes());
-        check_unlocked([&] { return fp4_save_weight(path.c_str(), name.c_str(), weight.weight()); });
+        const Entry entry(path, name);
+        check_unlocked([&] { return fp4_save_weight(entry.path, entry.name, weight.weight()); });
       },
       "path"_a, "name"_a, "weight"_a, "Writes a safetensors file of this one weight, in host memory.");
 }

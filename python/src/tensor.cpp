@@ -49,6 +49,15 @@ nb::object exported(nb::handle object) {
 
 std::string text_of(nb::handle object) { return nb::cast<std::string>(nb::str(object)); }
 
+/// NumPy names neither bf16 nor 8-bit floats to others: an array of ml_dtypes' types, seen as integers in the same memory. Other objects as they are.
+nb::object nameable(nb::handle object, bool* is_bf16) {
+  if (!nb::hasattr(object.type(), "__array_finalize__")) return nb::borrow(object);
+  const std::string type = text_of(object.attr("dtype").attr("name"));
+  *is_bf16 = type == "bfloat16";
+  if (*is_bf16) return object.attr("view")("uint16");
+  return type.starts_with("float8_") ? object.attr("view")("uint8") : nb::borrow(object);
+}
+
 }  // namespace
 
 Tensor::Tensor(nb::handle object, const char* name, Access access) : name_(name), object_(nb::borrow(object)) {
@@ -90,7 +99,8 @@ void Tensor::take_torch(nb::handle object, Access access) {
 }
 
 void Tensor::take_dlpack(nb::handle object, Access access) {
-  nb::object source = object_;
+  bool is_bf16 = false;
+  nb::object source = nameable(object, &is_bf16);
   if (nb::hasattr(object, "__dlpack_device__")) {
     const auto device = nb::cast<nb::tuple>(object.attr("__dlpack_device__")());
     const int type = nb::cast<int>(nb::int_(nb::handle(device[0])));
@@ -110,7 +120,7 @@ void Tensor::take_dlpack(nb::handle object, Access access) {
   } else if (!nb::try_cast(source, array_, false)) {
     const std::string of = nb::hasattr(object, "dtype") ? " of " + text_of(object.attr("dtype")) : "";
     throw nb::type_error(
-        (std::string(name_) + " is " + text_of(object.type()) + of + "; allowed: a tensor with DLPack or the buffer protocol")
+        (std::string(name_) + " is " + text_of(object.type()) + of + "; allowed: a tensor with DLPack or the buffer protocol, of elements that they can name")
             .c_str());
   } else if (access == Access::kWrite) {
     refuse("may not be written", "a tensor that may");
@@ -120,7 +130,7 @@ void Tensor::take_dlpack(nb::handle object, Access access) {
     shape_[i] = static_cast<std::int64_t>(array_.shape(i));
     strides_[i] = array_.stride(i);
   }
-  element_ = element_of(array_.dtype());
+  element_ = is_bf16 ? Element::kBF16 : element_of(array_.dtype());
   const int bits = array_.dtype().bits * array_.dtype().lanes;
   element_bytes_ = bits / 8;
   if (bits % 8 != 0) refuse("has elements of " + std::to_string(bits) + " bits", "whole bytes, as two codes in a uint8");
@@ -157,7 +167,8 @@ IndexType Tensor::index_type() const {
 }
 
 const Tensor& Tensor::is_dtype(DType wanted) const {
-  if (dtype() != wanted) refuse_elements(wanted == DType::kF32 ? "float32" : wanted == DType::kF16 ? "float16" : "bfloat16");
+  const Element element = wanted == DType::kF32 ? Element::kF32 : wanted == DType::kF16 ? Element::kF16 : Element::kBF16;
+  if (element_ != element) refuse_elements(wanted == DType::kF32 ? "float32" : wanted == DType::kF16 ? "float16" : "bfloat16");
   return *this;
 }
 
@@ -260,6 +271,14 @@ Rows rows_of(const Tensor& t) {
 std::optional<float> number_of(nb::handle object) {
   if (!nb::isinstance<nb::float_>(object) && !nb::isinstance<nb::int_>(object)) return std::nullopt;
   return nb::cast<float>(nb::float_(nb::borrow(object)));
+}
+
+float float_of(double value, const char* name) {
+  const auto single = static_cast<float>(value);
+  if (single == 0.0f && value != 0.0) {
+    fp4pa::python::refuse(std::string(name) + " is " + text_of(nb::float_(value)) + ", which is no float32 but 0", "0, or a magnitude of at least 2^-149");
+  }
+  return single;
 }
 
 std::optional<Tensor> optional_tensor(nb::handle object, const char* name, Access access) {

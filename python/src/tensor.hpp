@@ -96,6 +96,8 @@ class Tensor {
 
 /// A number of Python's, where a tensor may stand as well.
 [[nodiscard]] std::optional<float> number_of(nanobind::handle object);
+/// Python's number as the library has it. @throws ValueError for one that would become 0, which stands for something else
+[[nodiscard]] float float_of(double value, const char* name);
 
 /// A tensor where there is one; None is none.
 [[nodiscard]] std::optional<Tensor> optional_tensor(nanobind::handle object, const char* name, Access access = Access::kRead);

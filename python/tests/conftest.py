@@ -5,17 +5,18 @@ FP4PA_PYTHON_REQUIRE=numpy,torch,torch-cuda makes a framework that cannot run he
 
 import os
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import fp4pa
 
 REQUIRED = set(filter(None, os.environ.get("FP4PA_PYTHON_REQUIRE", "").split(",")))
-NUMPY_DTYPES = {"f32": np.float32, "f16": np.float16}
+NUMPY_DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
 class NumpyFrame:
-    name, backend, dtypes = "numpy", "cpu", ("f32", "f16")
+    name, backend, dtypes = "numpy", "cpu", ("f32", "f16", "bf16")
 
     def array(self, a, dtype=None):
         """A copy, so that no test shares memory with the library by accident."""
@@ -25,7 +26,8 @@ class NumpyFrame:
         return np.zeros(shape, NUMPY_DTYPES.get(dtype, dtype))
 
     def numpy(self, tensor):
-        return np.array(tensor)
+        """A copy; bf16, which reference.py computes nothing in, as float32."""
+        return np.array(tensor, dtype=np.float32 if tensor.dtype == ml_dtypes.bfloat16 else None)
 
     def address(self, tensor):
         return tensor.ctypes.data

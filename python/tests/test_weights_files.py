@@ -120,4 +120,8 @@ def test_paths(tmp_path, rng):
     assert fp4pa.find_weight(tmp_path / "wäge", "w")["rows"] == 4
     with pytest.raises((ValueError, TypeError)):
         fp4pa.save_weight(f"{tmp_path}/a\0b", "w", weight)
+    with pytest.raises(ValueError, match="name has a zero byte at 1"):
+        fp4pa.save_weight(tmp_path / "wäge", "w\0x", weight)
+    with pytest.raises(ValueError, match="name has a zero byte at 1"):
+        fp4pa.find_weight(tmp_path / "wäge", "w\0x")
     assert [p.name for p in tmp_path.iterdir()] == ["wäge"]
