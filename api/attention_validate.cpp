@@ -140,12 +140,19 @@ Status validate_strides(const NamedStrides& s, const AttentionConfig& c) {
 /// Of what a call hands in, what is not empty: true where only the device could tell. Empty tensors may be null.
 struct Contents {
   bool queries = true;
-  bool keys = true;  // that a query may see
+  bool keys = true;   // that a query may see
+  bool pages = true;  // of the page table, likewise
 };
-Contents contents_of(const AttentionArgs& a) {
+Contents contents_of(const AttentionConfig& c, const AttentionArgs& a) {
   const auto not_zero = [](std::int32_t x) { return x != 0; };
   const bool queries = std::any_of(a.qo_indptr, a.qo_indptr + a.batch + 1, not_zero);  // all of it: nobody has checked the order
-  return {queries, queries && std::any_of(a.seq_lens, a.seq_lens + a.batch, not_zero)};
+  bool pages = false;
+  for (std::int32_t b = 0; b < a.batch && !pages; ++b) {
+    const std::int32_t length = a.seq_lens[b];
+    pages = a.qo_indptr[b] != a.qo_indptr[b + 1] && length != 0 &&
+            (!c.two_tier || quantised_tokens(length, c.window_tokens, c.group_tokens) != 0);
+  }
+  return {queries, queries && std::any_of(a.seq_lens, a.seq_lens + a.batch, not_zero), pages};
 }
 
 }  // namespace
@@ -162,14 +169,14 @@ Status validate(const AttentionConfig& c, std::size_t workspace_bytes, const Att
   if (a.batch == 0) return Status::kOk;
   FP4PA_RETURN_IF_FAILED(validate_pointer("qo_indptr", a.qo_indptr, 4));
   FP4PA_RETURN_IF_FAILED(validate_pointer("seq_lens", a.seq_lens, 4));
-  const Contents has = on_host ? contents_of(a) : Contents{};
+  const Contents has = on_host ? contents_of(c, a) : Contents{};
   if (has.queries || a.q != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("q", a.q, 16));
   if (has.queries || a.o != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("o", a.o, 16));
   if (a.lse != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("lse", a.lse, 4));
   if (c.table_kind == TableKind::kCsr) {
     if (has.keys || a.kv_indptr != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indptr", a.kv_indptr, 4));
     if (has.keys || a.kv_indices != nullptr) FP4PA_RETURN_IF_FAILED(validate_pointer("kv_indices", a.kv_indices, 4));
-  } else if (has.keys || a.block_table != nullptr) {
+  } else if (has.pages || (a.block_table != nullptr && a.table_stride != 0)) {
     FP4PA_RETURN_IF_FAILED(validate_pointer("block_table", a.block_table, 4));
     FP4PA_RETURN_IF_FAILED(check(a.table_stride > 0, Status::kInvalidSize,
                                  "table_stride is %" PRId64 "; allowed: a positive number of pages", a.table_stride));

@@ -28,7 +28,9 @@ FP4PA_DEVICE inline void check_segment(const core::AttentionParams& p, const Che
   }
   for (std::int32_t page = first_key / segment.page_size; page < pages; ++page) {
     const std::int32_t id = segment.table.page(seq, page);
-    if (id < 0 || id >= limits.num_pages[s]) return report(best, s == 0 ? Wrong::kPage : Wrong::kRecentPage, seq, id, page);
+    if (id >= 0 && id < limits.num_pages[s]) continue;
+    const std::int32_t ring = segment.table.ring_pages;
+    return report(best, s == 0 ? Wrong::kPage : Wrong::kRecentPage, seq, id, ring != 0 ? page % ring : page);
   }
 }
 

@@ -17,10 +17,11 @@ using api::fail;
 Status check_pages(const char* table, const std::int32_t* row, std::int32_t seq, std::int64_t first, std::int64_t last,
                    std::int32_t ring_pages, std::int64_t num_pages) {
   for (std::int64_t page = first; page < last; ++page) {
-    const std::int32_t id = row[ring_pages != 0 ? page % ring_pages : page];
+    const std::int64_t position = ring_pages != 0 ? page % ring_pages : page;
+    const std::int32_t id = row[position];
     if (id < 0 || id >= num_pages) {
       return fail(Status::kBlockIdOutOfRange, "%s of sequence %d names page %d at position %" PRId64 "; allowed: 0 to %" PRId64,
-                  table, seq, id, page, num_pages - 1);
+                  table, seq, id, position, num_pages - 1);
     }
   }
   return Status::kOk;

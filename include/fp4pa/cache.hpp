@@ -32,7 +32,8 @@ enum class ScaleSwizzle : std::int32_t {
 /// scale strides, with head_dim/32 (MXFP4, MXFP8), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes. With
 /// `scale_axis == kTokens`, "t" in the scale address counts groups of 32 (MXFP4) or 16 (NVFP4) tokens of the page and each
 /// holds head_dim bytes, one per column. No two rows may overlap: neither within an array, nor of two arrays of a cache, nor of two tiers
-/// (which may share a pool where all their page strides are equal, and page ids keep them apart).
+/// (which may share a pool where all their page strides are equal, and page ids keep them apart). Of arrays that lie in each other
+/// with different strides, 4096 pairs of pages, tokens and heads are looked at.
 struct KvTensorDesc {
   KvFormat format = KvFormat::kMxfp4;
   VScaleAxis scale_axis = VScaleAxis::kHeadDim;  ///< kTokens only for V, and only MXFP4 and NVFP4
@@ -86,7 +87,7 @@ enum class PageOrder : std::int32_t {
 /// Fills the strides of `k` and `v` for four separate dense arrays (K codes, K scales, V codes, V scales) in the given
 /// order. Formats, axes, num_kv_heads, head_dim and page_size must be set, and are not checked here; pointers are left alone.
 FP4PA_API void set_dense_strides(KvCacheDesc& cache, PageOrder order) noexcept;
-/// Bytes of the dense arrays that `set_dense_strides` describes; 0 for sizes that no cache has (last_error_detail says which), and for more
+/// Bytes of the dense arrays that `set_dense_strides` describes for `tensor`, which is cache.k or cache.v; 0 for sizes that no cache has (last_error_detail says which), and for more
 /// bytes than an address space has.
 [[nodiscard]] FP4PA_API std::int64_t dense_data_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
 [[nodiscard]] FP4PA_API std::int64_t dense_scale_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
@@ -169,7 +170,7 @@ struct ExecDesc {
 /// Writes token i of `k` and `v` to slot `slots[i]` (page slot / page_size, row slot % page_size), rotating K and quantising
 /// on the way. Negative slots are skipped. Slots must be distinct, which is not checked. With V scaled along tokens, tokens come in runs that
 /// start at a group boundary and hold whole groups; only the last group that the call writes in a page may be shorter (its
-/// missing rows count as zeros and it cannot be extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts;
+/// missing rows count as zeros and it cannot be extended later; of a page's runs that is checked where one follows the other). So V along tokens without a recent tier is for what comes in whole groups, prompts;
 /// token by token it needs append_two_tier.
 ///
 /// The CPU checks every slot before it writes anything. A GPU checks none unless `exec.validate_device_data` asks for it: a token whose

@@ -1,4 +1,4 @@
-/* libfp4pa in C99: the same library as fp4pa.hpp, function for function but for a few questions to a plan and what is constexpr of enumerations.
+/* libfp4pa in C99: every function of fp4pa.hpp but some accessors of a plan and the constexpr helpers of enumerations.
  *
  * Conventions
  *   - A function that can fail returns fp4pa_status; fp4pa_last_error_detail() then has a sentence with the offending value
@@ -192,7 +192,8 @@ enum {
  * and its head_dim elements are contiguous. Scales are addressed the same way from the scale strides and hold head_dim/32
  * (MXFP4, MXFP8), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes; with scale_axis TOKENS, t counts groups of 32 or 16
  * tokens and each holds head_dim bytes. No two rows may overlap: neither within an array, nor of two arrays of a cache, nor of two tiers
- * (which may share a pool where all their page strides are equal, and page ids keep them apart). */
+ * (which may share a pool where all their page strides are equal, and page ids keep them apart). Of arrays that lie in each other with different strides,
+ * 4096 pairs of pages, tokens and heads are looked at. */
 typedef struct fp4pa_kv_tensor {
   size_t struct_size; /* set by fp4pa_cache_init */
   fp4pa_kv_format format;
@@ -315,7 +316,7 @@ FP4PA_API void fp4pa_kv_output_init_sized(fp4pa_kv_output* output, size_t struct
 /* Writes token i of k and v to slot slots[i] (page slot / page_size, row slot % page_size), rotating K and quantising on
  * the way. Negative slots are skipped; slots must be distinct, which is not checked. With V scaled along tokens, tokens come in runs that start at
  * a group boundary and hold whole groups; only the last group that the call writes in a page may be shorter (its missing rows count as
- * zeros and it cannot be extended later). So V along tokens without a recent tier is for what comes in whole groups, prompts; token by token it needs
+ * zeros and it cannot be extended later; of a page's runs that is checked where one follows the other). So V along tokens without a recent tier is for what comes in whole groups, prompts; token by token it needs
  * fp4pa_append_two_tier.
  * The CPU checks every slot before it writes anything. A GPU checks none unless exec->validate_device_data asks for it: a token whose slot
  * is past the pool is skipped, V of a token that begins inside a group, or follows a gap in one, is not stored although its K is
@@ -413,7 +414,7 @@ FP4PA_API size_t fp4pa_quantized_scale_bytes(fp4pa_block_format format, fp4pa_sc
  * checked. */
 FP4PA_API fp4pa_status fp4pa_quantize(const fp4pa_quantize_config* config, const void* x, fp4pa_dtype dtype,
                                       int64_t rows, int64_t cols, void* codes, void* scales, const fp4pa_exec* exec);
-/* The inverse: y [rows, cols] = code * scale (* global_scale), rounded to dtype once. Errors: as fp4pa_quantize. */
+/* The inverse: y [rows, cols] = code * scale (* global_scale) in f32, then rounded to dtype. Errors: as fp4pa_quantize. */
 FP4PA_API fp4pa_status fp4pa_dequantize(const fp4pa_quantize_config* config, const void* codes, const void* scales,
                                         int64_t rows, int64_t cols, void* y, fp4pa_dtype dtype, const fp4pa_exec* exec);
 
@@ -477,7 +478,7 @@ typedef struct fp4pa_attention_args {
   int64_t o_head_stride;
   float* lse; /* null, or [tokens, num_q_heads], natural log, sinks included; -inf: nothing seen */
 
-  const int32_t* qo_indptr;    /* [batch + 1] rows of q that belong to each sequence */
+  const int32_t* qo_indptr;    /* [batch + 1], from 0, not decreasing: rows of q that belong to each sequence */
   const int32_t* seq_lens;     /* [batch] keys of each sequence, its queries included. With fewer keys than queries the first queries stand
                                   before key 0: with causal they see nothing */
   const int32_t* block_table;  /* FP4PA_TABLE_BLOCK: [batch, table_stride] */
@@ -528,7 +529,8 @@ FP4PA_API int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan);
  * norm of O) and LSE within 1e-3, as long as sm_scale times the magnitudes of a score's products add up to no more than about 2000 (of more, f32 sums lose more). NaN or infinity in V of a key that a mask
  * hides may reach visible rows of the same tile, KV head and sequence. Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
  * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size; recent_table with a plan of
- * one tier), FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of another kind of device, too), FP4PA_DEVICE_ERROR; where lengths
+ * one tier), FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of another kind of device, too), FP4PA_BACKEND_UNAVAILABLE (no kernels for
+ * the current device), FP4PA_DEVICE_ERROR; where lengths
  * and tables are looked at, which is on the CPU always and on a GPU with validate_device_data, also FP4PA_INVALID_INDPTR,
  * FP4PA_LENGTH_EXCEEDS_TABLE, FP4PA_BLOCK_ID_OUT_OF_RANGE, and on the CPU FP4PA_INVALID_GLOBAL_SCALE. */
 FP4PA_API fp4pa_status fp4pa_run(const fp4pa_plan* plan, const fp4pa_attention_args* args);
