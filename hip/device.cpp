@@ -29,13 +29,21 @@ unsigned architecture_of(const hipDeviceProp_t& properties) noexcept {
   return architecture & FP4PA_HIP_ARCHITECTURE_BITS;
 }
 
+/// A runtime writes as much as its own release's structure has, which grew from 792 bytes to 1472: room for both, whatever the
+/// headers say that this was compiled with.
+union RoomyProperties {
+  hipDeviceProp_t properties{};
+  char room[4096];
+};
+
 /// A machine without a driver, or without a device, is no error: the runtime says so, and nothing here remembers it as one.
 Availability find_out() noexcept {
   Availability a;
   int device = 0;
   hipError_t error = current_number(&device);
-  hipDeviceProp_t properties{};
-  if (error == hipSuccess) error = hipGetDeviceProperties(&properties, device);
+  RoomyProperties roomy;
+  const hipDeviceProp_t& properties = roomy.properties;
+  if (error == hipSuccess) error = hipGetDeviceProperties(&roomy.properties, device);
   if (error != hipSuccess) {
     forget_error();
     std::snprintf(a.detail, sizeof a.detail, "%s", error != hipErrorNoDevice ? text_of(error).text : "no HIP device");
@@ -70,9 +78,10 @@ bool device_available(const char** detail) noexcept {
 unsigned current_architecture() noexcept { return availability().architecture; }
 
 Status current_device(DeviceProperties* out) noexcept {
-  hipDeviceProp_t properties{};
+  RoomyProperties roomy;
+  const hipDeviceProp_t& properties = roomy.properties;
   hipError_t error = current_number(&out->device);
-  if (error == hipSuccess) error = hipGetDeviceProperties(&properties, out->device);
+  if (error == hipSuccess) error = hipGetDeviceProperties(&roomy.properties, out->device);
   if (const Status s = check(error, "reading the device's properties"); s != Status::kOk) return s;
   const unsigned architecture = architecture_of(properties);
   if (architecture == 0) {

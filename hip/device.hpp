@@ -48,7 +48,7 @@ struct DeviceProperties {
 
 /// Number of the current device: the first where the runtime does not say, and there is one.
 [[nodiscard]] hipError_t current_number(int* device) noexcept;
-/// So that the user's next check does not find an error that was reported already.
+/// So that the user's next check does not find an error that was dealt with.
 void forget_error() noexcept;
 struct ErrorText {
   char text[160];

@@ -16,7 +16,7 @@ namespace {
 #if defined(__gfx950__)
 using WaveExec = gfx950::WaveExec;
 using Decode = Gfx950Decode;
-constexpr bool has_kernel(GemmPath) { return true; }
+constexpr bool has_kernel(GemmPath path) { return path != GemmPath::kDecodeMxfp4; }
 #elif defined(__gfx942__)
 using WaveExec = gfx942::WaveExec;
 using Decode = Gfx942Decode;

@@ -92,7 +92,8 @@ void global_load(Wave& w, const Instruction& i) {
   if (kFlat) w.local.push_back({[] {}, false});  // counted twice
 }
 
-template <int kBytes>
+/// @tparam kShift  bits of the data's first register that are not stored (d16_hi)
+template <int kBytes, int kShift = 0>
 void global_store(Wave& w, const Instruction& i) {
   const Operand& data = i.operand[1];
   if (data.count != (kBytes + 3) / 4) refuse(i, "the data's size does not fit");
@@ -103,7 +104,7 @@ void global_store(Wave& w, const Instruction& i) {
     if (to[l] % std::min(kBytes, 4) != 0) refuse(i, "an address is not aligned");
     w.block->memory->check(to[l], kBytes, true);
     u32 words[4];
-    for (int k = 0; k < (kBytes + 3) / 4; ++k) words[k] = w.vector[data.index + k][l];
+    for (int k = 0; k < (kBytes + 3) / 4; ++k) words[k] = w.vector[data.index + k][l] >> kShift;
     std::memcpy(reinterpret_cast<void*>(to[l]), words, kBytes);
   }
   w.vector_memory.push_back([] {});
@@ -276,6 +277,7 @@ Handler memory_handler(const std::string& name) {
       {"global_atomic_umax", global_atomic_umax},
       {"global_store_byte", global_store<1>},
       {"global_store_short", global_store<2>},
+      {"global_store_short_d16_hi", global_store<2, 16>},
       {"global_store_dword", global_store<4>},
       {"global_store_dwordx2", global_store<8>},
       {"global_store_dwordx3", global_store<12>},
