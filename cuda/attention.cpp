@@ -31,8 +31,6 @@ const void* function_of(int instance) {
   return kFunctions[static_cast<std::size_t>(instance)];
 }
 
-LaunchDevice launch_device(const DeviceProperties& d) { return {d.compute_capability, d.multiprocessors, d.shared_bytes}; }
-
 api::PlannedDevice planned_device(const DeviceProperties& d) { return {d.compute_capability, d.multiprocessors, d.shared_bytes}; }
 void name_device(std::int32_t compute_capability, char (&text)[40]) {
   std::snprintf(text, sizeof text, "compute capability %d.%d", compute_capability / 10, compute_capability % 10);
@@ -79,7 +77,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
     return refuse_native(config, name);
   }
   if (instance < 0) return refuse_formats(config);
-  const Launch launch = launch_shape(instance, config, launch_device(device)).launch;
+  const Launch launch = launch_shape(instance, config, planned_device(device)).launch;
   if (launch.shared_bytes() > device.shared_bytes) return refuse_shared_bytes(config, launch.shared_bytes(), device.shared_bytes);
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   int blocks = 0;
@@ -103,7 +101,7 @@ Status run(const api::RunRequest& request) noexcept {
   const int instance = request.choice.variant;
   if (const Status s = prepare(instance, device); s != Status::kOk) return s;
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
-  const auto [launch, overhead_tiles, sharers, finds, may_be_even, whole] = launch_shape(instance, request.config, launch_device(device));
+  const auto [launch, overhead_tiles, sharers, finds, may_be_even, whole] = launch_shape(instance, request.config, planned_device(device));
   core::AttentionParams params = api::make_params(request);
   params.partition.overhead_tiles = overhead_tiles;
   const bool dependent = device.compute_capability >= 90;

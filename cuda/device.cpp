@@ -58,7 +58,7 @@ Availability find_out() noexcept {
   cudaDeviceProp properties{};
   if (error == cudaSuccess && count > 0) error = cudaGetDeviceProperties(&properties, device);
   if (error != cudaSuccess || count == 0) {
-    cudaGetLastError();  // not to be found by the user's next check
+    forget_error();
     std::snprintf(a.detail, sizeof a.detail, "%s", error != cudaSuccess ? cudaGetErrorString(error) : "no CUDA device");
     return a;
   }
@@ -72,7 +72,7 @@ Availability find_out() noexcept {
   }
   int code = 0;
   error = code_capability_at_any_time(device, &code);
-  if (error != cudaSuccess) cudaGetLastError();
+  if (error != cudaSuccess) forget_error();
   a.available = !is_about_code(error);  // of another error the first call tells
   if (a.available) {
     say("", "");
@@ -90,7 +90,7 @@ bool device_available(const char** detail) noexcept {
   static std::array<Availability, kMaxDevices + 1> known;
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) {
-    cudaGetLastError();
+    forget_error();
     device = kMaxDevices;
   }
   const auto i = static_cast<std::size_t>(std::min(device, kMaxDevices));
@@ -130,9 +130,11 @@ Status read_back(void* to_host, const void* from, std::size_t bytes, void* strea
   return check(error, "reading back what is to be checked");
 }
 
+void forget_error() noexcept { static_cast<void>(cudaGetLastError()); }
+
 Status check(cudaError_t error, const char* doing) noexcept {
   if (error == cudaSuccess) return Status::kOk;
-  cudaGetLastError();  // not to be found by the user's next check
+  forget_error();
   return api::fail(Status::kDeviceError, "%s: %s (%s)", doing, cudaGetErrorString(error), cudaGetErrorName(error));
 }
 

@@ -37,6 +37,9 @@ struct DeviceProperties {
 /// @errors kDeviceError, kInvalidArgument in a capture
 [[nodiscard]] Status read_back(void* to_host, const void* from, std::size_t bytes, void* stream) noexcept;
 
+/// So that the user's next check does not find an error that was dealt with.
+void forget_error() noexcept;
+
 /// kOk, or kDeviceError with what was being done and the runtime's text.
 [[nodiscard]] Status check(cudaError_t error, const char* doing) noexcept;
 

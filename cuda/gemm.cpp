@@ -62,7 +62,7 @@ struct Tiling {
     clusters *= device.multiprocessors;
   }
   if (error != cudaSuccess) {
-    cudaGetLastError();  // not to be found by the user's next check
+    forget_error();
     return 0;
   }
   if (slot != nullptr) slot->store(clusters);

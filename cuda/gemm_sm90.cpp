@@ -49,7 +49,7 @@ using core::ceil_div;
   int clusters = 0;
   if (cudaFuncSetAttribute(d.function, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes) != cudaSuccess ||
       cudaOccupancyMaxActiveClusters(&clusters, d.function, &config) != cudaSuccess) {
-    cudaGetLastError();  // not to be found by the user's next check
+    forget_error();
     return 0;
   }
   if (slot != nullptr) slot->store(clusters);
@@ -142,7 +142,7 @@ using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result{};
     const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault, &result);
-    if (error != cudaSuccess) cudaGetLastError();  // not to be found by the user's next check
+    if (error != cudaSuccess) forget_error();
     return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled>(found) : nullptr;
   }();
   return function;

@@ -10,17 +10,11 @@
 #include <cstdint>
 
 #include "api/attention_params.hpp"
+#include "api/backend.hpp"
 #include "core/schedule/even.hpp"
 #include "cuda/variants.hpp"
 
 namespace fp4pa::cuda {
-
-/// What a launch must know of the device.
-struct LaunchDevice {
-  int compute_capability;  // 90 for 9.0
-  int multiprocessors;
-  int shared_bytes;        // that a block may ask for
-};
 
 struct LaunchShape {
   Launch launch;
@@ -46,17 +40,17 @@ inline constexpr std::int32_t kWgmmaOverheadTiles = 6;
 [[nodiscard]] constexpr std::int32_t most_shared_keys(std::int32_t sharers) { return sharers > 2 ? 1024 : 2048; }
 
 /// Blocks of one worker that a multiprocessor holds, by registers and shared memory.
-[[nodiscard]] inline int resident_blocks(int variant, const Launch& launch, const LaunchDevice& d) {
+[[nodiscard]] inline int resident_blocks(int variant, const Launch& launch, const api::PlannedDevice& d) {
   constexpr int kReserved = 1024;  // of a block, by the system
-  const int warps = simt::most_warps(shape_of(variant), d.compute_capability);
+  const int warps = simt::most_warps(shape_of(variant), d.architecture);
   const int shared = (d.shared_bytes + kReserved) / (core::round_up_to(launch.layout.bytes, 1024) + kReserved);
   return std::max(1, std::min(warps / launch.warps, shared));
 }
 
 /// The same launch with all of a multiprocessor's workers in one block, where warps divide the keys.
-[[nodiscard]] inline Launch in_one_block(int variant, Launch launch, const LaunchDevice& d) {
+[[nodiscard]] inline Launch in_one_block(int variant, Launch launch, const api::PlannedDevice& d) {
   if (!may_find(variant)) return launch;
-  const int warps = simt::most_warps(shape_of(variant), d.compute_capability);
+  const int warps = simt::most_warps(shape_of(variant), d.architecture);
   launch.workers = std::clamp(std::min(warps / launch.warps, d.shared_bytes / launch.layout.bytes), 1, kMostWorkers);
   return launch;
 }
@@ -64,8 +58,8 @@ inline constexpr std::int32_t kWgmmaOverheadTiles = 6;
 [[nodiscard]] inline std::int64_t units_of(const AttentionConfig& c) { return std::int64_t{c.max_batch} * c.cache.num_kv_heads; }
 
 /// How many blocks share a unit, for plans of units so few and short that each can have a cluster of its own; else 0.
-[[nodiscard]] inline std::int32_t sharers_of(int variant, const AttentionConfig& c, const Launch& launch, const LaunchDevice& d) {
-  if (!may_share(variant, d.compute_capability) || api::split_tiles(c) != 0 || simt::passes(shape_of(variant), c) > 1) return 0;
+[[nodiscard]] inline std::int32_t sharers_of(int variant, const AttentionConfig& c, const Launch& launch, const api::PlannedDevice& d) {
+  if (!may_share(variant, d.architecture) || api::split_tiles(c) != 0 || simt::passes(shape_of(variant), c) > 1) return 0;
   // Clusters need room on neighbouring multiprocessors: a quarter of the blocks is left for what they leave over.
   const std::int64_t blocks = std::int64_t{resident_blocks(variant, launch, d)} * d.multiprocessors * 3 / 4;
   const std::int64_t units = units_of(c);
@@ -89,10 +83,10 @@ inline constexpr std::int32_t kMostFound = 512;
 /// Whether the kernels of a plan find their places on the line from the lengths, without a schedule: decode, where every sequence is
 /// one row block, and lines that 32 bits hold whatever number of workers there will be.
 /// @param warps  of a worker as its kernel was made
-[[nodiscard]] inline bool finds_starts(int variant, const AttentionConfig& c, int warps, const LaunchDevice& d) {
+[[nodiscard]] inline bool finds_starts(int variant, const AttentionConfig& c, int warps, const api::PlannedDevice& d) {
   if (!may_find(variant) || simt::passes(shape_of(variant), c) > 1) return false;
   if (api::split_tiles(c) != 0 && (!cuts_nothing(c) || warps == 1)) return false;  // a worker's second warp finds its part of an even cut
-  const int most = simt::most_warps(shape_of(variant), d.compute_capability);
+  const int most = simt::most_warps(shape_of(variant), d.architecture);
   const std::int64_t workers = std::int64_t{most / std::min(warps, core::kLeastWorkerWarps)} * d.multiprocessors;
   const std::int64_t tiles = (std::int64_t{c.max_kv_len} + core::kScheduleTokens - 1) / core::kScheduleTokens;
   const std::int64_t line = (tiles + overhead_tiles(variant, most)) * units_of(c);
@@ -106,20 +100,20 @@ inline constexpr std::int32_t kMostFound = 512;
 }
 
 /// The share of a device's warps that an even cut among the workers of a launch would keep busy, less what merging and further rounds cost.
-[[nodiscard]] inline double even_use(int variant, const AttentionConfig& c, const Launch& launch, const LaunchDevice& d) {
+[[nodiscard]] inline double even_use(int variant, const AttentionConfig& c, const Launch& launch, const api::PlannedDevice& d) {
   const std::int64_t units = units_of(c);
   const core::EvenCut cut = even_cut(c, units, launch.workers * d.multiprocessors);
-  const double all = static_cast<double>(simt::most_warps(shape_of(variant), d.compute_capability)) * d.multiprocessors;
+  const double all = static_cast<double>(simt::most_warps(shape_of(variant), d.architecture)) * d.multiprocessors;
   const double used = static_cast<double>(units) * cut.parts * launch.warps / cut.rounds / all;
   return used - 0.03 * (cut.rounds - 1) - (cut.parts > 1 ? 0.02 + 0.0025 * cut.parts : 0.0);  // docs/cuda_log.md, "One item a block"
 }
 
 /// The launch of a plan whose cut may be even: at least two workers a multiprocessor, so that one opens an item while another computes;
 /// or one, for a single sequence, which has an item a worker whatever its length.
-[[nodiscard]] inline Launch even_launch(int variant, const AttentionConfig& c, const LaunchDevice& d) {
+[[nodiscard]] inline Launch even_launch(int variant, const AttentionConfig& c, const api::PlannedDevice& d) {
   const bool whole = cuts_nothing(c);
   constexpr double kWorth = 0.85;  // of the warps: below that a line is expected to be faster, and has workers as it was measured with
-  const int most = simt::most_warps(shape_of(variant), d.compute_capability);
+  const int most = simt::most_warps(shape_of(variant), d.architecture);
   Launch best = in_one_block(variant, launch_of(variant, c, d.shared_bytes), d);
   double use = whole ? 0.0 : kWorth;
   for (int warps = c.max_batch == 1 || whole ? most : most / 2; warps >= core::kLeastWorkerWarps; --warps) {
@@ -134,7 +128,7 @@ inline constexpr std::int32_t kMostFound = 512;
   return best;
 }
 
-[[nodiscard]] inline LaunchShape launch_shape(int variant, const AttentionConfig& c, const LaunchDevice& d) {
+[[nodiscard]] inline LaunchShape launch_shape(int variant, const AttentionConfig& c, const api::PlannedDevice& d) {
   LaunchShape shape{launch_of(variant, c, d.shared_bytes), 0, 0, false, false, false};
   shape.sharers = sharers_of(variant, c, shape.launch, d);
   shape.finds = shape.sharers == 0 && finds_starts(variant, c, shape.launch.warps, d);

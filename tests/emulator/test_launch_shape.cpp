@@ -14,7 +14,7 @@ namespace {
 
 using namespace fp4pa;
 
-constexpr cuda::LaunchDevice kH200{90, 132, 227 * 1024};
+constexpr api::PlannedDevice kH200{90, 132, 227 * 1024};
 
 AttentionConfig config_of(KvFormat format, std::int32_t batch, std::int32_t heads, std::int32_t kv_heads, std::int32_t keys,
                           std::int32_t head_dim = 128) {
@@ -34,7 +34,7 @@ AttentionConfig config_of(KvFormat format, std::int32_t batch, std::int32_t head
 }
 
 cuda::LaunchShape shape_of(const AttentionConfig& c) {
-  const int variant = cuda::select_variant(c, kH200.compute_capability);
+  const int variant = cuda::select_variant(c, kH200.architecture);
   REQUIRE(variant >= 0);
   return cuda::launch_shape(variant, c, kH200);
 }
@@ -44,7 +44,7 @@ cuda::LaunchShape shape_of(const AttentionConfig& c) {
 TEST_CASE("the log says which kernel serves a plan") {
   const auto words = [](const AttentionConfig& c) {
     char text[128];
-    core::describe(cuda::shape_of(cuda::select_variant(c, kH200.compute_capability)), text, sizeof text);
+    core::describe(cuda::shape_of(cuda::select_variant(c, kH200.architecture)), text, sizeof text);
     return std::string(text);
   };
   AttentionConfig c = config_of(KvFormat::kMxfp4, 4, 32, 8, 4096);
@@ -163,7 +163,7 @@ TEST_CASE("splits that leave every unit whole want no schedule and no merge") {
 
 TEST_CASE("plain instances are for rows of K and V that lie alike") {
   const auto plain = [](const AttentionConfig& c) {
-    const int variant = cuda::select_variant(c, kH200.compute_capability);
+    const int variant = cuda::select_variant(c, kH200.architecture);
     REQUIRE(variant >= 0);
     return cuda::shape_of(variant).plain;
   };
@@ -190,7 +190,7 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
   constexpr KvFormat kFormats[] = {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16, KvFormat::kF16};
   constexpr std::int32_t kDims[] = {64, 96, 128, 256};
   constexpr DType kQueries[] = {DType::kBF16, DType::kF16, DType::kF32};
-  constexpr cuda::LaunchDevice kDevices[] = {kH200, {80, 108, 163 * 1024}, {89, 72, 99 * 1024}, {90, 78, 227 * 1024}, {120, 170, 99 * 1024}};
+  constexpr api::PlannedDevice kDevices[] = {kH200, {80, 108, 163 * 1024}, {89, 72, 99 * 1024}, {90, 78, 227 * 1024}, {120, 170, 99 * 1024}};
   int several = 0;
   int native = 0;
   int long_prompts = 0;
@@ -206,8 +206,8 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
       c.recent.k.format = c.recent.v.format = random.below(2) == 0 ? KvFormat::kBf16 : KvFormat::kF16;
     }
     if (is_fp4(c.cache.v.format) && random.below(3) == 0) c.cache.v.scale_axis = VScaleAxis::kTokens;
-    const cuda::LaunchDevice& d = kDevices[random.below(5)];
-    const int variant = cuda::select_variant(c, d.compute_capability, d.shared_bytes);
+    const api::PlannedDevice& d = kDevices[random.below(5)];
+    const int variant = cuda::select_variant(c, d.architecture, d.shared_bytes);
     REQUIRE(variant >= 0);
     const cuda::LaunchShape shape = cuda::launch_shape(variant, c, d);
     const core::SimtConfig& instance = cuda::shape_of(variant);
@@ -221,7 +221,7 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
       ++long_prompts;
       continue;
     }
-    const int most = simt::most_warps(instance, d.compute_capability);
+    const int most = simt::most_warps(instance, d.architecture);
     const int blocks = shape.sharers != 0 ? cuda::resident_blocks(variant, shape.launch, d) : 1;
     CHECK(shape.launch.warps >= 1);
     CHECK(shape.launch.workers >= 1);
@@ -238,14 +238,14 @@ TEST_CASE("a launch fits its device, and the bounds its kernel is compiled with"
 TEST_CASE("prompts have tiles of many rows whatever the cache, where the device has room") {
   AttentionConfig c = config_of(KvFormat::kMxfp4, 1, 32, 8, 8192);
   c.max_q_len = 8192;
-  const auto rows = [&](const cuda::LaunchDevice& d) {
-    return simt::rows_of(cuda::shape_of(cuda::select_variant(c, d.compute_capability, d.shared_bytes)));
+  const auto rows = [&](const api::PlannedDevice& d) {
+    return simt::rows_of(cuda::shape_of(cuda::select_variant(c, d.architecture, d.shared_bytes)));
   };
   const auto terms = [](const AttentionConfig& of) {
     return core::query_terms(of.q_dtype, of.cache.rotation, sm80::decodes_to_bf16(simt::kind_of(of.cache.k)));
   };
-  constexpr cuda::LaunchDevice kSm80{80, 108, 163 * 1024};
-  constexpr cuda::LaunchDevice kSm89{89, 72, 99 * 1024};
+  constexpr api::PlannedDevice kSm80{80, 108, 163 * 1024};
+  constexpr api::PlannedDevice kSm89{89, 72, 99 * 1024};
   for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4}) {
     c.cache.k.format = c.cache.v.format = format;
     for (const DType q_dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
@@ -302,12 +302,12 @@ TEST_CASE("prompts have tiles of many rows whatever the cache, where the device 
     c.cache.v.format = c.cache.k.format = format;
     if (format == KvFormat::kNvfp4) c.cache.k.format = KvFormat::kFp8E4m3;
     CHECK(cuda::is_sm90(cuda::select_variant(c, 90)));
-    for (const cuda::LaunchDevice& d : {kH200, kSm80, kSm89}) CHECK(rows(d) == 128);
+    for (const api::PlannedDevice& d : {kH200, kSm80, kSm89}) CHECK(rows(d) == 128);
   }
   c.cache.head_dim = 96;
   for (const KvFormat format : {KvFormat::kMxfp4, KvFormat::kNvfp4, KvFormat::kFp8E4m3, KvFormat::kBf16}) {
     c.cache.v.format = c.cache.k.format = format;
-    for (const cuda::LaunchDevice& d : {kH200, kSm80, kSm89}) CHECK(rows(d) == 128);
+    for (const api::PlannedDevice& d : {kH200, kSm80, kSm89}) CHECK(rows(d) == 128);
   }
   // One format at any head_dim of kernels for few rows; off sm_90a these are as fast as any for many in some.
   const auto few_suffice = [](KvFormat format, int head_dim) {
