@@ -82,7 +82,7 @@ struct AttentionArgs {
   float* lse = nullptr;                 ///< optional [tokens, num_q_heads], natural log, sinks included; -inf: nothing seen
 
   std::int32_t batch = 0;
-  const std::int32_t* qo_indptr = nullptr;    ///< [batch + 1]
+  const std::int32_t* qo_indptr = nullptr;    ///< [batch + 1], from 0, not decreasing
   const std::int32_t* seq_lens = nullptr;     ///< [batch] keys of each sequence, its queries included. With fewer keys than queries the first
                                               ///< queries stand before key 0: with causal they see nothing
   const std::int32_t* block_table = nullptr;  ///< kBlockTable: [batch, table_stride]

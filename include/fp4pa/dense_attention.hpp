@@ -110,6 +110,7 @@ class DenseAttentionPlan {
   std::size_t workspace_bytes_ = 0;
 };
 
+/// Chooses a back end and kernels, and says how much workspace a call needs. Allocates nothing on a device.
 /// @errors kInvalidSize, kInvalidHeads, kUnsupportedHeadDim, kUnsupportedFormat, kInvalidArgument, kInvalidGlobalScale,
 ///         kNullPointer, kUnknownBackend, kBackendUnavailable, kDeviceError, kInternal. *plan is untouched on error.
 [[nodiscard]] FP4PA_API Status plan_dense_attention(const DenseAttentionConfig& config,
@@ -156,7 +157,7 @@ struct Mxfp8AttentionConfig {
   Mxfp8Decode decode = Mxfp8Decode::kAuto;
 
   DenseLimits limits;
-  bool batch_invariant = false;
+  bool batch_invariant = false;  ///< this and the next two as DenseAttentionConfig's
   const char* backend = nullptr;
   std::int32_t num_threads = 0;
 };
@@ -197,6 +198,7 @@ class Mxfp8AttentionPlan {
   Mxfp8Decode decode_ = Mxfp8Decode::kAuto;
 };
 
+/// The same for MXFP8.
 /// @errors as plan_dense_attention
 [[nodiscard]] FP4PA_API Status plan_mxfp8_attention(const Mxfp8AttentionConfig& config,
                                                     Mxfp8AttentionPlan* plan) noexcept;

@@ -100,7 +100,7 @@ FP4PA_API const char* fp4pa_dense_plan_backend(const fp4pa_dense_plan* plan);
 /* Quantises K and V once and computes O = softmax(sm_scale Q K^T + mask) V and, where asked, LSE. Rows that see no key get
  * O = 0 and LSE = -inf. Never allocates, never synchronises. Errors: FP4PA_NULL_POINTER, FP4PA_MISALIGNED_POINTER,
  * FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size, reserved), FP4PA_WORKSPACE_TOO_SMALL,
- * FP4PA_PLAN_MISMATCH (a size past the plan's, too), FP4PA_DEVICE_ERROR; on the CPU also FP4PA_INVALID_INDPTR. */
+ * FP4PA_PLAN_MISMATCH (a size past the plan's, too), FP4PA_BACKEND_UNAVAILABLE (no kernels for the current device), FP4PA_DEVICE_ERROR; on the CPU also FP4PA_INVALID_INDPTR. */
 FP4PA_API fp4pa_status fp4pa_dense_run(const fp4pa_dense_plan* plan, const fp4pa_dense_args* args);
 
 /* --- Attention in MXFP8 -------------------------------------------------------------------------------------------------- */

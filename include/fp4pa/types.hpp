@@ -40,8 +40,8 @@ enum class ScaleMode : std::int32_t {
 /// How NVFP4 picks the scale of a group of 16.
 enum class Nvfp4Scale : std::int32_t {
   kAmaxOver6 = 0,    ///< amax / 6
-  kFourOverSix = 1,  ///< amax / 6 or amax / 4, whichever leaves the smaller squared error (amax / 6 when equal; of errors rounded to 2^-22 of the power
-                     ///< of two above amax, so that near ties fall by that)
+  kFourOverSix = 1,  ///< amax / 6 or amax / 4, whichever leaves the smaller squared error; amax / 6 when equal. Errors are first rounded to
+                     ///< 2^-22 of the power of two above amax, so that near ties are decided on rounded errors
 };
 
 /// Where a quantised tensor's scale factors lie.
