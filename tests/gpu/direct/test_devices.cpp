@@ -12,6 +12,7 @@
 #include "fp4pa/fp4pa.hpp"
 #include "reference/metrics.hpp"
 #include "tests/gpu/direct/calls.hpp"
+#include "tests/gpu/graph.hpp"
 
 namespace {
 
@@ -115,6 +116,33 @@ double relative_distance(const std::vector<std::uint8_t>& a, const std::vector<s
 }
 
 }  // namespace
+
+TEST_CASE("devices: a device's first call may be captured") {
+  int count = 0;
+  must(cudaGetDeviceCount(&count), "counting devices");
+  if (count < 2 || !(kind_of(1) == kind_of(0))) {
+    MESSAGE("not run: this takes two devices of a kind");
+    return;
+  }
+  must(cudaSetDevice(0), "choosing a device");
+  const std::vector<NamedCall> calls = dense_calls();  // with device 0's plans
+  must(cudaSetDevice(1), "choosing a device");
+  for (const NamedCall& named : calls) {
+    CAPTURE(named.name);
+    const std::unique_ptr<Call> call = named.make();
+    call->fill(kSeeds[0]);
+    call->clear();
+    const OwnStream other;
+    gpu_test::Captured graph([&](cudaStream_t stream) { return call->enqueue(stream); });
+    graph.replay();
+    const std::vector<std::uint8_t> replayed = call->results();
+    call->clear();
+    REQUIRE(call->enqueue(other.get()) == Status::kOk);
+    other.wait();
+    CHECK(call->results() == replayed);
+  }
+  must(cudaSetDevice(0), "choosing a device");
+}
 
 TEST_CASE("devices: a thread for each, all at once, and the first device's results from every one") {
   int count = 0;
