@@ -14,11 +14,10 @@ struct fp4pa_plan {
 namespace {
 
 using fp4pa::Status;
+using fp4pa::api::code;
 using fp4pa::api::fail;
 using fp4pa::api::from_c;
 using fp4pa::api::init_struct;
-
-[[nodiscard]] fp4pa_status code(Status status) noexcept { return static_cast<fp4pa_status>(status); }
 
 [[nodiscard]] Status check_order(fp4pa_page_order order) noexcept {
   if (order == FP4PA_PAGE_HND || order == FP4PA_PAGE_NHD) return Status::kOk;
@@ -75,7 +74,7 @@ int32_t fp4pa_backend_count(void) { return fp4pa::available_backends(nullptr, 0)
 
 fp4pa_status fp4pa_get_backend(int32_t index, fp4pa_backend_info* out) {
   fp4pa_backend_info info{};
-  if (const Status s = fp4pa::api::read_struct("out", out, &info); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(fp4pa::api::read_struct("out", out, &info));
   const auto all = fp4pa::api::backends();
   if (index < 0 || static_cast<std::size_t>(index) >= all.size()) {
     return code(fail(Status::kInvalidArgument, "index is %d; allowed: 0 to %zu", static_cast<int>(index),
@@ -103,9 +102,9 @@ int32_t fp4pa_kv_token_group(fp4pa_kv_format format, fp4pa_scale_axis axis) {
 
 fp4pa_status fp4pa_set_dense_strides(fp4pa_cache* cache, fp4pa_page_order order) {
   fp4pa::KvCacheDesc desc;
-  if (const Status s = from_c("cache", cache, &desc); s != Status::kOk) return code(s);
-  if (const Status s = check_order(order); s != Status::kOk) return code(s);
-  if (const Status s = fp4pa::api::validate_cache_shape(desc); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("cache", cache, &desc));
+  FP4PA_RETURN_CODE_IF_FAILED(check_order(order));
+  FP4PA_RETURN_CODE_IF_FAILED(fp4pa::api::validate_cache_shape(desc));
   fp4pa::set_dense_strides(desc, static_cast<fp4pa::PageOrder>(order));
   fp4pa::api::to_c(desc, cache);
   return FP4PA_OK;
@@ -125,10 +124,10 @@ int64_t fp4pa_dense_scale_bytes(const fp4pa_cache* cache, fp4pa_tensor_kind tens
 
 fp4pa_status fp4pa_set_interleaved_pages(fp4pa_cache* cache, fp4pa_page_order order, void* base, int64_t* page_bytes) {
   fp4pa::KvCacheDesc desc;
-  if (const Status s = from_c("cache", cache, &desc); s != Status::kOk) return code(s);
-  if (const Status s = check_order(order); s != Status::kOk) return code(s);
-  if (const Status s = fp4pa::api::validate_cache_shape(desc); s != Status::kOk) return code(s);
-  if (const Status s = fp4pa::api::validate_page_base(base); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("cache", cache, &desc));
+  FP4PA_RETURN_CODE_IF_FAILED(check_order(order));
+  FP4PA_RETURN_CODE_IF_FAILED(fp4pa::api::validate_cache_shape(desc));
+  FP4PA_RETURN_CODE_IF_FAILED(fp4pa::api::validate_page_base(base));
   const std::int64_t bytes = fp4pa::set_interleaved_pages(desc, static_cast<fp4pa::PageOrder>(order), base);
   fp4pa::api::to_c(desc, cache);
   if (page_bytes != nullptr) *page_bytes = bytes;
@@ -137,7 +136,7 @@ fp4pa_status fp4pa_set_interleaved_pages(fp4pa_cache* cache, fp4pa_page_order or
 
 fp4pa_status fp4pa_validate_cache(const fp4pa_cache* cache) {
   fp4pa::KvCacheDesc desc;
-  if (const Status s = from_c("cache", cache, &desc); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("cache", cache, &desc));
   return code(fp4pa::validate(desc));
 }
 
@@ -161,7 +160,7 @@ int32_t fp4pa_min_ring_pages_with_rollback(int32_t window_tokens, int32_t group_
 
 fp4pa_status fp4pa_validate_two_tier(const fp4pa_two_tier* cache) {
   fp4pa::TwoTierDesc desc;
-  if (const Status s = from_c(cache, &desc); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(cache, &desc));
   return code(fp4pa::validate(desc));
 }
 
@@ -170,10 +169,10 @@ fp4pa_status fp4pa_append(const fp4pa_cache* cache, const fp4pa_kv_input* k, con
   fp4pa::KvCacheDesc desc;
   fp4pa::KvInput k_in, v_in;
   fp4pa::ExecDesc on;
-  if (const Status s = from_c("cache", cache, &desc); s != Status::kOk) return code(s);
-  if (const Status s = from_c("k", k, &k_in); s != Status::kOk) return code(s);
-  if (const Status s = from_c("v", v, &v_in); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("cache", cache, &desc));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("k", k, &k_in));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("v", v, &v_in));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::append(desc, k_in, v_in, slots, static_cast<fp4pa::IndexType>(slot_type), num_tokens, on));
 }
 
@@ -184,10 +183,10 @@ fp4pa_status fp4pa_append_two_tier(const fp4pa_two_tier* cache, const fp4pa_kv_i
   fp4pa::TwoTierDesc desc;
   fp4pa::KvInput k_in, v_in;
   fp4pa::ExecDesc on;
-  if (const Status s = from_c(cache, &desc); s != Status::kOk) return code(s);
-  if (const Status s = from_c("k", k, &k_in); s != Status::kOk) return code(s);
-  if (const Status s = from_c("v", v, &v_in); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(cache, &desc));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("k", k, &k_in));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("v", v, &v_in));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::append_two_tier(desc, k_in, v_in, indptr, seq_lens, batch, num_tokens, old_table, old_table_stride,
                                      recent_table, on));
 }
@@ -197,10 +196,10 @@ fp4pa_status fp4pa_gather(const fp4pa_cache* cache, const void* slots, fp4pa_ind
   fp4pa::KvCacheDesc desc;
   fp4pa::KvOutput k_out, v_out;
   fp4pa::ExecDesc on;
-  if (const Status s = from_c("cache", cache, &desc); s != Status::kOk) return code(s);
-  if (const Status s = from_c("k", k, &k_out); s != Status::kOk) return code(s);
-  if (const Status s = from_c("v", v, &v_out); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("cache", cache, &desc));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("k", k, &k_out));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("v", v, &v_out));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::gather(desc, slots, static_cast<fp4pa::IndexType>(slot_type), num_tokens, k_out, v_out, on));
 }
 
@@ -208,8 +207,8 @@ fp4pa_status fp4pa_copy_pages(const fp4pa_cache* cache, const int32_t* src, cons
                               const fp4pa_exec* exec) {
   fp4pa::KvCacheDesc desc;
   fp4pa::ExecDesc on;
-  if (const Status s = from_c("cache", cache, &desc); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c("cache", cache, &desc));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::copy_pages(desc, src, dst, num_copies, on));
 }
 
@@ -227,8 +226,8 @@ fp4pa_status fp4pa_quantize(const fp4pa_quantize_config* config, const void* x, 
                             int64_t cols, void* codes, void* scales, const fp4pa_exec* exec) {
   fp4pa::QuantizeConfig choice;
   fp4pa::ExecDesc on;
-  if (const Status s = from_c(config, &choice); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(config, &choice));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::quantize(choice, x, static_cast<fp4pa::DType>(dtype), rows, cols, codes, scales, on));
 }
 
@@ -236,8 +235,8 @@ fp4pa_status fp4pa_dequantize(const fp4pa_quantize_config* config, const void* c
                               int64_t cols, void* y, fp4pa_dtype dtype, const fp4pa_exec* exec) {
   fp4pa::QuantizeConfig choice;
   fp4pa::ExecDesc on;
-  if (const Status s = from_c(config, &choice); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(config, &choice));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::dequantize(choice, codes, scales, rows, cols, y, static_cast<fp4pa::DType>(dtype), on));
 }
 
@@ -246,9 +245,9 @@ fp4pa_status fp4pa_dequantize(const fp4pa_quantize_config* config, const void* c
 fp4pa_status fp4pa_plan_create(const fp4pa_attention_config* config, fp4pa_plan** plan) {
   if (plan == nullptr) return code(fail(Status::kNullPointer, "plan is null"));
   fp4pa::AttentionConfig wanted;
-  if (const Status s = from_c(config, &wanted); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(config, &wanted));
   fp4pa::AttentionPlan made;
-  if (const Status s = fp4pa::plan(wanted, &made); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(fp4pa::plan(wanted, &made));
   auto* const handle = new (std::nothrow) fp4pa_plan{made};
   if (handle == nullptr) return code(fail(Status::kInternal, "no memory for a plan of %zu bytes", sizeof(fp4pa_plan)));
   *plan = handle;
@@ -263,14 +262,14 @@ int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan) { return plan == nullptr 
 fp4pa_status fp4pa_run(const fp4pa_plan* plan, const fp4pa_attention_args* args) {
   if (plan == nullptr) return code(fail(Status::kNullPointer, "plan is null"));
   fp4pa::AttentionArgs given;
-  if (const Status s = from_c(args, &given); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(args, &given));
   return code(fp4pa::run(plan->plan, given));
 }
 
 fp4pa_status fp4pa_merge_states(const void* oa, const float* lse_a, const void* ob, const float* lse_b, void* o, float* lse,
                                 fp4pa_dtype dtype, int64_t rows, int32_t head_dim, const fp4pa_exec* exec) {
   fp4pa::ExecDesc on;
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::merge_states(oa, lse_a, ob, lse_b, o, lse, static_cast<fp4pa::DType>(dtype), rows, head_dim, on));
 }
 

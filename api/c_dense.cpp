@@ -17,6 +17,7 @@ namespace {
 using fp4pa::DType;
 using fp4pa::KvFormat;
 using fp4pa::Status;
+using fp4pa::api::code;
 using fp4pa::api::fail;
 using fp4pa::api::init_struct;
 using fp4pa::api::read_flag;
@@ -25,8 +26,6 @@ using fp4pa::api::read_struct;
 static_assert(static_cast<int>(fp4pa::Mxfp8Decode::kAuto) == FP4PA_MXFP8_AUTO &&
               static_cast<int>(fp4pa::Mxfp8Decode::kPerTile) == FP4PA_MXFP8_PER_TILE &&
               static_cast<int>(fp4pa::Mxfp8Decode::kOnce) == FP4PA_MXFP8_ONCE);
-
-[[nodiscard]] fp4pa_status code(Status status) noexcept { return static_cast<fp4pa_status>(status); }
 
 [[nodiscard]] fp4pa_dense_config default_dense_config() noexcept {
   const fp4pa::DenseAttentionConfig d;
@@ -76,8 +75,8 @@ template <class C, class Args>
 
 [[nodiscard]] Status from_c(const fp4pa_dense_config* in, fp4pa::DenseAttentionConfig* out) noexcept {
   fp4pa_dense_config c = default_dense_config();
-  if (const Status s = read_struct("config", in, &c); s != Status::kOk) return s;
-  if (const Status s = read_common(c, *out); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("config", in, &c));
+  FP4PA_RETURN_IF_FAILED(read_common(c, *out));
   out->q_dtype = static_cast<DType>(c.q_dtype);
   out->kv_dtype = static_cast<DType>(c.kv_dtype);
   out->k_format = static_cast<KvFormat>(c.k_format);
@@ -96,7 +95,7 @@ template <class C, class Args>
 [[nodiscard]] Status from_c(const fp4pa_dense_plan& plan, const fp4pa_dense_args* in,
                             fp4pa::DenseAttentionArgs* out) noexcept {
   fp4pa_dense_args c{};
-  if (const Status s = read_struct("args", in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("args", in, &c));
   const DType dtype = plan.plan.config().kv_dtype;
   out->q = c.q;
   out->q_token_stride = c.q_token_stride;
@@ -108,10 +107,10 @@ template <class C, class Args>
 
 [[nodiscard]] Status from_c(const fp4pa_mxfp8_config* in, fp4pa::Mxfp8AttentionConfig* out) noexcept {
   fp4pa_mxfp8_config c = default_mxfp8_config();
-  if (const Status s = read_struct("config", in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("config", in, &c));
   if (c.reserved != 0)
     return fail(Status::kInvalidArgument, "reserved is %d; allowed: 0", static_cast<int>(c.reserved));
-  if (const Status s = read_common(c, *out); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_common(c, *out));
   out->scale_layout = static_cast<fp4pa::ScaleLayout>(c.scale_layout);
   out->decode = static_cast<fp4pa::Mxfp8Decode>(c.decode);
   return Status::kOk;
@@ -127,10 +126,10 @@ template <class C, class Args>
 
 [[nodiscard]] Status from_c(const fp4pa_mxfp8_args* in, fp4pa::Mxfp8AttentionArgs* out) noexcept {
   fp4pa_mxfp8_args c{};
-  if (const Status s = read_struct("args", in, &c); s != Status::kOk) return s;
-  if (const Status s = tensor_from_c("q", c.q, &out->q); s != Status::kOk) return s;
-  if (const Status s = tensor_from_c("k", c.k, &out->k); s != Status::kOk) return s;
-  if (const Status s = tensor_from_c("v", c.v, &out->v); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("args", in, &c));
+  FP4PA_RETURN_IF_FAILED(tensor_from_c("q", c.q, &out->q));
+  FP4PA_RETURN_IF_FAILED(tensor_from_c("k", c.k, &out->k));
+  FP4PA_RETURN_IF_FAILED(tensor_from_c("v", c.v, &out->v));
   return read_common_args(c, *out);
 }
 
@@ -140,9 +139,9 @@ template <class Handle, class CConfig, class Config, class Plan>
                                   Status (*make)(const Config&, Plan*) noexcept) noexcept {
   if (plan == nullptr) return code(fail(Status::kNullPointer, "plan is null"));
   Config wanted;
-  if (const Status s = from_c(config, &wanted); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(config, &wanted));
   Plan made;
-  if (const Status s = make(wanted, &made); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(make(wanted, &made));
   auto* const handle = new (std::nothrow) Handle{made};
   if (handle == nullptr) return code(fail(Status::kInternal, "no memory for a plan of %zu bytes", sizeof(Handle)));
   *plan = handle;
@@ -176,7 +175,7 @@ const char* fp4pa_dense_plan_backend(const fp4pa_dense_plan* plan) {
 fp4pa_status fp4pa_dense_run(const fp4pa_dense_plan* plan, const fp4pa_dense_args* args) {
   if (plan == nullptr) return code(fail(Status::kNullPointer, "plan is null"));
   fp4pa::DenseAttentionArgs given;
-  if (const Status s = from_c(*plan, args, &given); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(*plan, args, &given));
   return code(fp4pa::run_dense_attention(plan->plan, given));
 }
 
@@ -194,7 +193,7 @@ const char* fp4pa_mxfp8_plan_backend(const fp4pa_mxfp8_plan* plan) {
 fp4pa_status fp4pa_mxfp8_run(const fp4pa_mxfp8_plan* plan, const fp4pa_mxfp8_args* args) {
   if (plan == nullptr) return code(fail(Status::kNullPointer, "plan is null"));
   fp4pa::Mxfp8AttentionArgs given;
-  if (const Status s = from_c(args, &given); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(args, &given));
   return code(fp4pa::run_mxfp8_attention(plan->plan, given));
 }
 

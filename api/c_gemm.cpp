@@ -5,12 +5,11 @@
 namespace {
 
 using fp4pa::Status;
+using fp4pa::api::code;
 using fp4pa::api::fail;
 using fp4pa::api::from_c;
 using fp4pa::api::init_struct;
 using fp4pa::api::read_struct;
-
-[[nodiscard]] fp4pa_status code(Status status) noexcept { return static_cast<fp4pa_status>(status); }
 
 [[nodiscard]] fp4pa_fp4_weight default_weight() noexcept {
   fp4pa_fp4_weight c{};
@@ -44,9 +43,9 @@ using fp4pa::api::read_struct;
 template <class Make>
 [[nodiscard]] fp4pa_status describe(fp4pa_fp4_weight* weight, Make&& make) noexcept {
   fp4pa_fp4_weight c = default_weight();
-  if (const Status s = read_struct("weight", weight, &c); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(read_struct("weight", weight, &c));
   fp4pa::Fp4Weight made = weight_of(c);
-  if (const Status s = make(&made); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(make(&made));
   c.format = static_cast<fp4pa_block_format>(made.format);
   c.scale_layout = static_cast<fp4pa_scale_layout>(made.scale_layout);
   c.rows = made.rows;
@@ -62,10 +61,10 @@ template <class Make>
 
 [[nodiscard]] Status linear_from_c(const fp4pa_linear_args* in, fp4pa::LinearArgs* out) noexcept {
   fp4pa_linear_args c = default_linear();
-  if (const Status s = read_struct("args", in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("args", in, &c));
   fp4pa_fp4_weight w = default_weight();
-  if (const Status s = read_struct("weight", c.weight, &w); s != Status::kOk) return s;
-  if (const Status s = check_reserved("weight", w.reserved); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("weight", c.weight, &w));
+  FP4PA_RETURN_IF_FAILED(check_reserved("weight", w.reserved));
   out->weight = weight_of(w);
   out->x = c.x;
   out->x_dtype = static_cast<fp4pa::DType>(c.x_dtype);
@@ -87,7 +86,7 @@ template <class Make>
 
 [[nodiscard]] Status matmul_from_c(const fp4pa_matmul_args* in, fp4pa::MatmulArgs* out) noexcept {
   fp4pa_matmul_args c = default_matmul();
-  if (const Status s = read_struct("args", in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("args", in, &c));
   out->format = static_cast<fp4pa::BlockFormat>(c.format);
   out->scale_mode = static_cast<fp4pa::ScaleMode>(c.scale_mode);
   out->nvfp4_scale = static_cast<fp4pa::Nvfp4Scale>(c.nvfp4_scale);
@@ -134,8 +133,8 @@ fp4pa_status fp4pa_fp4_quantize_weight(const fp4pa_quantize_config* config, cons
                                        fp4pa_fp4_weight* weight, const fp4pa_exec* exec) {
   fp4pa::QuantizeConfig choice;
   fp4pa::ExecDesc on;
-  if (const Status s = from_c(config, &choice); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(config, &choice));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return describe(weight, [&](fp4pa::Fp4Weight* made) {
     return fp4pa::fp4_quantize_weight(choice, w, static_cast<fp4pa::DType>(dtype), rows, cols, batch, codes, scales, global_scales, made, on);
   });
@@ -150,40 +149,40 @@ fp4pa_status fp4pa_fp4_load_weight(const char* path, const char* name, void* cod
 }
 fp4pa_status fp4pa_fp4_save_weight(const char* path, const char* name, const fp4pa_fp4_weight* weight) {
   fp4pa_fp4_weight w = default_weight();
-  if (const Status s = read_struct("weight", weight, &w); s != Status::kOk) return code(s);
-  if (const Status s = check_reserved("weight", w.reserved); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(read_struct("weight", weight, &w));
+  FP4PA_RETURN_CODE_IF_FAILED(check_reserved("weight", w.reserved));
   return code(fp4pa::fp4_save_weight(path, name, weight_of(w)));
 }
 
 fp4pa_status fp4pa_fp4_linear_workspace(const fp4pa_linear_args* args, size_t* bytes, const fp4pa_exec* exec) {
   fp4pa::LinearArgs given;
   fp4pa::ExecDesc on;
-  if (const Status s = linear_from_c(args, &given); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(linear_from_c(args, &given));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::fp4_linear_workspace(given, bytes, on));
 }
 
 fp4pa_status fp4pa_fp4_linear(const fp4pa_linear_args* args, const fp4pa_exec* exec) {
   fp4pa::LinearArgs given;
   fp4pa::ExecDesc on;
-  if (const Status s = linear_from_c(args, &given); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(linear_from_c(args, &given));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::fp4_linear(given, on));
 }
 
 fp4pa_status fp4pa_fp4_matmul_workspace(const fp4pa_matmul_args* args, size_t* bytes, const fp4pa_exec* exec) {
   fp4pa::MatmulArgs given;
   fp4pa::ExecDesc on;
-  if (const Status s = matmul_from_c(args, &given); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(matmul_from_c(args, &given));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::fp4_matmul_workspace(given, bytes, on));
 }
 
 fp4pa_status fp4pa_fp4_matmul(const fp4pa_matmul_args* args, const fp4pa_exec* exec) {
   fp4pa::MatmulArgs given;
   fp4pa::ExecDesc on;
-  if (const Status s = matmul_from_c(args, &given); s != Status::kOk) return code(s);
-  if (const Status s = from_c(exec, &on); s != Status::kOk) return code(s);
+  FP4PA_RETURN_CODE_IF_FAILED(matmul_from_c(args, &given));
+  FP4PA_RETURN_CODE_IF_FAILED(from_c(exec, &on));
   return code(fp4pa::fp4_matmul(given, on));
 }
 

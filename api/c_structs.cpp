@@ -82,10 +82,10 @@ fp4pa_attention_config default_c_config() noexcept {
 
 Status from_c(const char* name, const fp4pa_cache* in, KvCacheDesc* out) noexcept {
   fp4pa_cache c = default_c_cache();
-  if (const Status s = read_struct(name, in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct(name, in, &c));
   KvCacheDesc cache;
-  if (const Status s = tensor_from_c(name, "k", c.k, &cache.k); s != Status::kOk) return s;
-  if (const Status s = tensor_from_c(name, "v", c.v, &cache.v); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(tensor_from_c(name, "k", c.k, &cache.k));
+  FP4PA_RETURN_IF_FAILED(tensor_from_c(name, "v", c.v, &cache.v));
   cache.num_kv_heads = c.num_kv_heads;
   cache.head_dim = c.head_dim;
   cache.page_size = c.page_size;
@@ -99,9 +99,9 @@ Status from_c(const char* name, const fp4pa_cache* in, KvCacheDesc* out) noexcep
 
 Status from_c(const fp4pa_two_tier* in, TwoTierDesc* out) noexcept {
   fp4pa_two_tier c{};
-  if (const Status s = read_struct("cache", in, &c); s != Status::kOk) return s;
-  if (const Status s = from_c("old_tier", c.old_tier, &out->old_tier); s != Status::kOk) return s;
-  if (const Status s = from_c("recent", c.recent, &out->recent); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("cache", in, &c));
+  FP4PA_RETURN_IF_FAILED(from_c("old_tier", c.old_tier, &out->old_tier));
+  FP4PA_RETURN_IF_FAILED(from_c("recent", c.recent, &out->recent));
   out->window_tokens = c.window_tokens;
   out->group_tokens = c.group_tokens;
   out->ring_pages = c.ring_pages;
@@ -110,7 +110,7 @@ Status from_c(const fp4pa_two_tier* in, TwoTierDesc* out) noexcept {
 
 Status from_c(const char* name, const fp4pa_kv_input* in, KvInput* out) noexcept {
   fp4pa_kv_input c{};
-  if (const Status s = read_struct(name, in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct(name, in, &c));
   *out = {c.data, static_cast<DType>(c.dtype), c.token_stride, c.head_stride};
   return Status::kOk;
 }
@@ -119,7 +119,7 @@ Status from_c(const char* name, const fp4pa_kv_output* in, KvOutput* out) noexce
   *out = {};
   if (in == nullptr) return Status::kOk;
   fp4pa_kv_output c{};
-  if (const Status s = read_struct(name, in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct(name, in, &c));
   *out = {c.data, static_cast<DType>(c.dtype), c.token_stride, c.head_stride};
   return Status::kOk;
 }
@@ -128,14 +128,14 @@ Status from_c(const fp4pa_exec* in, ExecDesc* out) noexcept {
   *out = {};
   if (in == nullptr) return Status::kOk;
   fp4pa_exec c{};
-  if (const Status s = read_struct("exec", in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("exec", in, &c));
   *out = {c.backend, c.stream, c.num_threads, false};
   return read_flag("exec.validate_device_data", c.validate_device_data, &out->validate_device_data);
 }
 
 Status from_c(const fp4pa_quantize_config* in, QuantizeConfig* out) noexcept {
   fp4pa_quantize_config c{};
-  if (const Status s = read_struct("config", in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("config", in, &c));
   *out = {static_cast<BlockFormat>(c.format), static_cast<ScaleLayout>(c.scale_layout),
           static_cast<ScaleMode>(c.scale_mode), static_cast<Nvfp4Scale>(c.nvfp4_scale), c.global_scale};
   return Status::kOk;
@@ -143,12 +143,12 @@ Status from_c(const fp4pa_quantize_config* in, QuantizeConfig* out) noexcept {
 
 Status from_c(const fp4pa_attention_config* in, AttentionConfig* out) noexcept {
   fp4pa_attention_config c = default_c_config();
-  if (const Status s = read_struct("config", in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("config", in, &c));
   AttentionConfig config;
-  if (const Status s = from_c("cache", c.cache, &config.cache); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(from_c("cache", c.cache, &config.cache));
   config.two_tier = c.recent != nullptr;
   if (config.two_tier) {
-    if (const Status s = from_c("recent", c.recent, &config.recent); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(from_c("recent", c.recent, &config.recent));
   }
   config.window_tokens = c.window_tokens;
   config.group_tokens = c.group_tokens;
@@ -180,7 +180,7 @@ Status from_c(const fp4pa_attention_config* in, AttentionConfig* out) noexcept {
 
 Status from_c(const fp4pa_attention_args* in, AttentionArgs* out) noexcept {
   fp4pa_attention_args c{};
-  if (const Status s = read_struct("args", in, &c); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_struct("args", in, &c));
   AttentionArgs args;
   args.q = c.q;
   args.q_token_stride = c.q_token_stride;

@@ -18,6 +18,9 @@
 
 namespace fp4pa::api {
 
+/// A status as C has it.
+[[nodiscard]] constexpr fp4pa_status code(Status status) noexcept { return static_cast<fp4pa_status>(status); }
+
 /// Defaults of a C struct, those of the C++ struct it mirrors.
 [[nodiscard]] fp4pa_cache default_c_cache() noexcept;
 [[nodiscard]] fp4pa_attention_config default_c_config() noexcept;
@@ -91,3 +94,9 @@ void write_back(T* out, const T& value) noexcept {
 void to_c(const KvCacheDesc& in, fp4pa_cache* out) noexcept;
 
 }  // namespace fp4pa::api
+
+/// FP4PA_RETURN_IF_FAILED in a function of the C interface.
+#define FP4PA_RETURN_CODE_IF_FAILED(expression)                                                                              \
+  do {                                                                                                                       \
+    if (const ::fp4pa::Status status_ = (expression); status_ != ::fp4pa::Status::kOk) return ::fp4pa::api::code(status_); \
+  } while (false)

@@ -43,7 +43,7 @@ using api::with_dense_defaults;
 template <typename Entry>
 [[nodiscard]] Status select_for(const ExecDesc& exec, Entry Backend::*entry, const char* name, const KvCacheDesc& cache,
                                 const Backend** backend) noexcept {
-  if (const Status s = api::select_backend(exec, entry, name, backend); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::select_backend(exec, entry, name, backend));
   return api::runs_on_host(**backend) ? api::validate_host_global_scales(cache) : Status::kOk;
 }
 
@@ -51,22 +51,22 @@ template <typename Entry>
 
 Status append(const KvCacheDesc& cache, const KvInput& k, const KvInput& v, const void* slots, IndexType slot_type,
               std::int64_t num_tokens, const ExecDesc& exec) noexcept {
-  if (const Status s = validate(cache); s != Status::kOk) return s;
-  if (const Status s = validate_count("num_tokens", num_tokens); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate(cache));
+  FP4PA_RETURN_IF_FAILED(validate_count("num_tokens", num_tokens));
   const KvInput k_rows = with_dense_defaults(k, cache);
   const KvInput v_rows = with_dense_defaults(v, cache);
   if (num_tokens > 0) {
-    if (const Status s = validate_rows("k", k_rows, cache, num_tokens); s != Status::kOk) return s;
-    if (const Status s = validate_rows("v", v_rows, cache, num_tokens); s != Status::kOk) return s;
-    if (const Status s = validate_slots(slots, slot_type); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_rows("k", k_rows, cache, num_tokens));
+    FP4PA_RETURN_IF_FAILED(validate_rows("v", v_rows, cache, num_tokens));
+    FP4PA_RETURN_IF_FAILED(validate_slots(slots, slot_type));
   }
   const Backend* backend = nullptr;
-  if (const Status s = select_for(exec, &Backend::append, "append", cache, &backend); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(select_for(exec, &Backend::append, "append", cache, &backend));
   if (num_tokens == 0) return Status::kOk;
   const api::SlotList list{slots, slot_type, num_tokens};
   if (exec.validate_device_data && !api::runs_on_host(*backend)) {
     const std::int32_t group = kv_token_group(cache.v.format, cache.v.scale_axis);
-    if (const Status s = api::check_device_slots(*backend, "append", cache, list, group, exec.stream); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::check_device_slots(*backend, "append", cache, list, group, exec.stream));
   }
   return backend->append(cache, k_rows, v_rows, list, exec);
 }
@@ -75,28 +75,28 @@ Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput
                        const std::int32_t* seq_lens, std::int32_t batch, std::int64_t num_tokens,
                        const std::int32_t* old_table, std::int64_t old_table_stride, const std::int32_t* recent_table,
                        const ExecDesc& exec) noexcept {
-  if (const Status s = validate(cache); s != Status::kOk) return s;
-  if (const Status s = validate_count("num_tokens", num_tokens); s != Status::kOk) return s;
-  if (const Status s = validate_count("batch", batch); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate(cache));
+  FP4PA_RETURN_IF_FAILED(validate_count("num_tokens", num_tokens));
+  FP4PA_RETURN_IF_FAILED(validate_count("batch", batch));
   if (num_tokens > 0 && batch == 0) {
     return fail(Status::kInvalidSize, "batch is 0 with num_tokens %" PRId64 "; allowed: at least 1", num_tokens);
   }
   const KvInput k_rows = with_dense_defaults(k, cache.recent);
   const KvInput v_rows = with_dense_defaults(v, cache.recent);
   if (num_tokens > 0) {
-    if (const Status s = validate_rows("k", k_rows, cache.recent, num_tokens); s != Status::kOk) return s;
-    if (const Status s = validate_rows("v", v_rows, cache.recent, num_tokens); s != Status::kOk) return s;
-    if (const Status s = validate_indices("indptr", indptr); s != Status::kOk) return s;
-    if (const Status s = validate_indices("seq_lens", seq_lens); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_rows("k", k_rows, cache.recent, num_tokens));
+    FP4PA_RETURN_IF_FAILED(validate_rows("v", v_rows, cache.recent, num_tokens));
+    FP4PA_RETURN_IF_FAILED(validate_indices("indptr", indptr));
+    FP4PA_RETURN_IF_FAILED(validate_indices("seq_lens", seq_lens));
     if (old_table_stride < 0) {
       return fail(Status::kInvalidSize, "old_table_stride is %" PRId64 "; allowed: 0 or more", old_table_stride);
     }
-    if (const Status s = api::validate_table_stride("old_table_stride", old_table_stride, batch); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::validate_table_stride("old_table_stride", old_table_stride, batch));
     // A cache whose sequences all still fit their window has no old pages and may have no table for them.
     if (old_table_stride > 0) {
-      if (const Status s = validate_indices("old_table", old_table); s != Status::kOk) return s;
+      FP4PA_RETURN_IF_FAILED(validate_indices("old_table", old_table));
     }
-    if (const Status s = validate_indices("recent_table", recent_table); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_indices("recent_table", recent_table));
   }
   const Backend* backend = nullptr;
   if (const Status s = select_for(exec, &Backend::append_two_tier, "append_two_tier", cache.old_tier, &backend);
@@ -104,26 +104,26 @@ Status append_two_tier(const TwoTierDesc& cache, const KvInput& k, const KvInput
     return s;
   }
   if (api::runs_on_host(*backend)) {
-    if (const Status s = api::validate_host_global_scales(cache.recent); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::validate_host_global_scales(cache.recent));
   }
   if (num_tokens == 0) {
     // Nothing to do is no error, but an indptr that says otherwise is: rows that it names are nowhere.
     if (indptr == nullptr || !api::runs_on_host(*backend)) return Status::kOk;
-    if (const Status s = validate_indices("indptr", indptr); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_indices("indptr", indptr));
     return api::check_two_tier_indptr(indptr, batch, num_tokens);
   }
   const api::TwoTierAppend request{cache,      k_rows,    v_rows,           indptr,      seq_lens, batch,
                                    num_tokens, old_table, old_table_stride, recent_table};
   if (exec.validate_device_data && !api::runs_on_host(*backend)) {
-    if (const Status s = api::check_device_two_tier(*backend, request, exec.stream); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::check_device_two_tier(*backend, request, exec.stream));
   }
   return backend->append_two_tier(request, exec);
 }
 
 Status gather(const KvCacheDesc& cache, const void* slots, IndexType slot_type, std::int64_t num_tokens,
               const KvOutput& k, const KvOutput& v, const ExecDesc& exec) noexcept {
-  if (const Status s = validate(cache); s != Status::kOk) return s;
-  if (const Status s = validate_count("num_tokens", num_tokens); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate(cache));
+  FP4PA_RETURN_IF_FAILED(validate_count("num_tokens", num_tokens));
   const KvOutput k_rows = with_dense_defaults(k, cache);
   const KvOutput v_rows = with_dense_defaults(v, cache);
   if (num_tokens > 0) {
@@ -131,58 +131,58 @@ Status gather(const KvCacheDesc& cache, const void* slots, IndexType slot_type, 
       return fail(Status::kNullPointer, "k.data and v.data are both null; at least one is needed");
     }
     if (k.data != nullptr) {
-      if (const Status s = validate_rows("k", k_rows, cache, num_tokens); s != Status::kOk) return s;
+      FP4PA_RETURN_IF_FAILED(validate_rows("k", k_rows, cache, num_tokens));
     }
     if (v.data != nullptr) {
-      if (const Status s = validate_rows("v", v_rows, cache, num_tokens); s != Status::kOk) return s;
+      FP4PA_RETURN_IF_FAILED(validate_rows("v", v_rows, cache, num_tokens));
     }
-    if (const Status s = validate_slots(slots, slot_type); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_slots(slots, slot_type));
   }
   const Backend* backend = nullptr;
-  if (const Status s = select_for(exec, &Backend::gather, "gather", cache, &backend); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(select_for(exec, &Backend::gather, "gather", cache, &backend));
   if (num_tokens == 0) return Status::kOk;
   const api::SlotList list{slots, slot_type, num_tokens};
   if (exec.validate_device_data && !api::runs_on_host(*backend)) {
-    if (const Status s = api::check_device_slots(*backend, "gather", cache, list, 1, exec.stream); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::check_device_slots(*backend, "gather", cache, list, 1, exec.stream));
   }
   return backend->gather(cache, list, k_rows, v_rows, exec);
 }
 
 Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst, std::int64_t num_copies,
                   const ExecDesc& exec) noexcept {
-  if (const Status s = validate(cache); s != Status::kOk) return s;
-  if (const Status s = validate_count("num_copies", num_copies); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate(cache));
+  FP4PA_RETURN_IF_FAILED(validate_count("num_copies", num_copies));
   if (num_copies >= cache.num_pages) {  // nobody reads src and dst that far
     return api::fail(Status::kInvalidSize, "num_copies is %lld; allowed: 0 to %lld, since destinations are distinct and no sources",
                      static_cast<long long>(num_copies), static_cast<long long>(cache.num_pages - 1));
   }
   if (num_copies > 0) {
-    if (const Status s = validate_indices("src", src); s != Status::kOk) return s;
-    if (const Status s = validate_indices("dst", dst); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_indices("src", src));
+    FP4PA_RETURN_IF_FAILED(validate_indices("dst", dst));
   }
   const Backend* backend = nullptr;
   const Status found = api::select_backend(exec, &Backend::copy_pages, "copy_pages", &backend);
   if (found != Status::kOk || num_copies == 0) return found;
   if (exec.validate_device_data && !api::runs_on_host(*backend)) {
-    if (const Status s = api::check_device_page_copies(*backend, cache, src, dst, num_copies, exec.stream); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::check_device_page_copies(*backend, cache, src, dst, num_copies, exec.stream));
   }
   return backend->copy_pages(cache, src, dst, num_copies, exec);
 }
 
 Status merge_states(const void* oa, const float* lse_a, const void* ob, const float* lse_b, void* o, float* lse,
                     DType dtype, std::int64_t rows, std::int32_t head_dim, const ExecDesc& exec) noexcept {
-  if (const Status s = api::validate_head_dim(head_dim); s != Status::kOk) return s;
-  if (const Status s = api::validate_dtype("dtype", dtype); s != Status::kOk) return s;
-  if (const Status s = validate_count("rows", rows); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_head_dim(head_dim));
+  FP4PA_RETURN_IF_FAILED(api::validate_dtype("dtype", dtype));
+  FP4PA_RETURN_IF_FAILED(validate_count("rows", rows));
   if (rows > 0) {
     if (api::saturating_mul(rows, std::int64_t{head_dim} * size_of(dtype)) == api::kSaturated) {
       return fail(Status::kInvalidSize, "rows is %" PRId64 "; allowed: what fits the address space", rows);
     }
     for (const auto& [name, tensor] : {std::pair<const char*, const void*>{"oa", oa}, {"ob", ob}, {"o", o}}) {
-      if (const Status s = api::validate_pointer(name, tensor, size_of(dtype)); s != Status::kOk) return s;
+      FP4PA_RETURN_IF_FAILED(api::validate_pointer(name, tensor, size_of(dtype)));
     }
     for (const auto& [name, values] : {std::pair<const char*, const float*>{"lse_a", lse_a}, {"lse_b", lse_b}, {"lse", lse}}) {
-      if (const Status s = api::validate_pointer(name, values, alignof(float)); s != Status::kOk) return s;
+      FP4PA_RETURN_IF_FAILED(api::validate_pointer(name, values, alignof(float)));
     }
   }
   const Backend* backend = nullptr;

@@ -97,7 +97,7 @@ core::DenseTables TableParts::tables(void* workspace, std::int64_t num_pages) co
 
 Status validate_limits(const DenseLimits& limits, std::int32_t head_dim, std::int32_t num_q_heads,
                        std::int32_t num_kv_heads) noexcept {
-  if (const Status s = validate_head_dim(head_dim); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_head_dim(head_dim));
   for (const auto& [name, heads] : {std::pair{"num_q_heads", num_q_heads}, {"num_kv_heads", num_kv_heads}}) {
     if (heads >= 1 && heads <= 65536) continue;
     return fail(Status::kInvalidHeads, "%s is %" PRId32 "; allowed: 1 to 65536", name, heads);
@@ -124,19 +124,19 @@ Status validate_batch(const DenseBatch& rows, const DenseLimits& limits, bool on
     return Status::kOk;
   }
   const Side q{"q_tokens", "q_indptr", rows.q_tokens, rows.q_indptr, limits.max_q_tokens, limits.max_q_len};
-  if (const Status s = validate_side(q, rows.batch, on_host); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_side(q, rows.batch, on_host));
   const Side kv{"kv_tokens", "kv_indptr", rows.kv_tokens, rows.kv_indptr, limits.max_kv_tokens, limits.max_kv_len};
   return validate_side(kv, rows.batch, on_host);
 }
 
 Status plan_paged(const AttentionConfig& config, AttentionPlan* plan) noexcept {
-  if (const Status s = fp4pa::plan(config, plan); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(fp4pa::plan(config, plan));
   if (backend_of(*plan)->dense != nullptr) return Status::kOk;
   return fail(Status::kBackendUnavailable, "back end '%s' has no dense attention in this build", plan->backend());
 }
 
 Status validate_workspace(const void* workspace, std::size_t bytes, std::size_t needed) noexcept {
-  if (const Status s = validate_pointer("workspace", workspace, kWorkspaceAlignment); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_pointer("workspace", workspace, kWorkspaceAlignment));
   if (bytes >= needed) return Status::kOk;
   return fail(Status::kWorkspaceTooSmall, "workspace_bytes is %zu; the plan needs at least %zu", bytes, needed);
 }

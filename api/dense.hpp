@@ -124,7 +124,7 @@ template <class Plan, class Args>
 [[nodiscard]] Status validate_run(const Plan& plan, const Args& args, const char* planner) noexcept {
   const Backend* const backend = backend_of(DensePlanAccess::attention(plan));
   if (backend == nullptr) return fail(Status::kPlanMismatch, "the plan is empty; call fp4pa::%s first", planner);
-  if (const Status s = validate_batch(args.rows, plan.config().limits, runs_on_host(*backend)); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_batch(args.rows, plan.config().limits, runs_on_host(*backend)));
   if (args.rows.batch == 0 || args.rows.q_tokens == 0) return Status::kOk;
   return validate_workspace(args.workspace, args.workspace_bytes, plan.workspace_bytes());
 }

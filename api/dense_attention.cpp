@@ -90,13 +90,13 @@ Status plan_dense_attention(const DenseAttentionConfig& config, DenseAttentionPl
       s != Status::kOk) {
     return s;
   }
-  if (const Status s = api::validate_dtype("kv_dtype", config.kv_dtype); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_dtype("kv_dtype", config.kv_dtype));
   AttentionConfig paged = api::paged_config(config);
   paged.cache = cache_of(config);
   paged.q_dtype = config.q_dtype;
   paged.matrix_path = config.matrix_path;
   AttentionPlan attention;
-  if (const Status s = api::plan_paged(paged, &attention); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::plan_paged(paged, &attention));
   if (api::backend_of(attention)->append == nullptr) {
     return fail(Status::kBackendUnavailable, "back end '%s' has no append in this build", attention.backend());
   }
@@ -108,7 +108,7 @@ Status run_dense_attention(const DenseAttentionPlan& plan, const DenseAttentionA
   const DenseAttentionConfig& c = plan.config();
   const AttentionPlan& attention = DensePlanAccess::attention(plan);
   const api::Backend* const backend = api::backend_of(attention);
-  if (const Status s = api::validate_run(plan, args, "plan_dense_attention"); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_run(plan, args, "plan_dense_attention"));
   if (args.rows.batch == 0 || args.rows.q_tokens == 0) return Status::kOk;
   auto* const base = static_cast<std::uint8_t*>(args.workspace);
   const Layout layout = layout_of(c, attention.workspace_bytes());
@@ -121,15 +121,15 @@ Status run_dense_attention(const DenseAttentionPlan& plan, const DenseAttentionA
 
   KvInput k = args.k;
   KvInput v = args.v;
-  if (const Status s = validate_input("k", c, cache, args.rows.kv_tokens, &k); s != Status::kOk) return s;
-  if (const Status s = validate_input("v", c, cache, args.rows.kv_tokens, &v); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_input("k", c, cache, args.rows.kv_tokens, &k));
+  FP4PA_RETURN_IF_FAILED(validate_input("v", c, cache, args.rows.kv_tokens, &v));
 
   const core::DenseTables tables = layout.tables.tables(base, cache.num_pages);
   AttentionArgs paged = api::paged_args(args, tables, attention.workspace_bytes());
   paged.q = args.q;
   paged.q_token_stride = args.q_token_stride;
   paged.q_head_stride = args.q_head_stride;
-  if (const Status s = api::validate_run(attention, cache, paged, args.rows.q_tokens); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_run(attention, cache, paged, args.rows.q_tokens));
 
   const ExecDesc exec{nullptr, args.stream, c.num_threads};
   const core::DenseLengths lengths = api::lengths_of(args.rows, c.limits);
@@ -140,16 +140,16 @@ Status run_dense_attention(const DenseAttentionPlan& plan, const DenseAttentionA
                      reinterpret_cast<float*>(base + layout.mean_sums),
                      reinterpret_cast<float*>(base + layout.mean),
                      reinterpret_cast<float*>(base + layout.centred)};
-  if (const Status s = backend->dense->fill_tables(lengths, tables, exec); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(backend->dense->fill_tables(lengths, tables, exec));
   if (args.rows.kv_tokens > 0) {
     if (c.smooth_k) {
-      if (const Status s = backend->dense->centre_keys(mean, exec); s != Status::kOk) return s;
+      FP4PA_RETURN_IF_FAILED(backend->dense->centre_keys(mean, exec));
       k = {mean.centred, DType::kF32, std::int64_t{c.num_kv_heads} * c.head_dim, c.head_dim};
     }
     const api::SlotList slots{tables.slots, IndexType::kInt64, args.rows.kv_tokens};
-    if (const Status s = backend->append(cache, k, v, slots, exec); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(backend->append(cache, k, v, slots, exec));
   }
-  if (const Status s = api::run_on(attention, cache, paged); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::run_on(attention, cache, paged));
   if (!c.smooth_k || args.lse == nullptr || args.rows.kv_tokens == 0) return Status::kOk;
   const api::RowStrides q = api::with_dense_defaults({args.q_token_stride, args.q_head_stride}, c.num_q_heads, c.head_dim);
   const float sm_scale = c.sm_scale != 0.0f ? c.sm_scale : 1.0f / std::sqrt(static_cast<float>(c.head_dim));

@@ -94,10 +94,10 @@ struct Layout {
                                      std::int32_t head_dim) noexcept {
   char field[16];
   std::snprintf(field, sizeof field, "%s.codes", name);
-  if (const Status s = api::validate_pointer(field, given.codes, 16); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer(field, given.codes, 16));
   std::snprintf(field, sizeof field, "%s.scales", name);
-  if (const Status s = api::validate_pointer(field, given.scales, 1); s != Status::kOk) return s;
-  if (const Status s = validate_given_strides(name, given); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer(field, given.scales, 1));
+  FP4PA_RETURN_IF_FAILED(validate_given_strides(name, given));
   const Mxfp8Tensor t = with_strides(given, heads, head_dim);
   if (const Status s = validate_strides(
           name, {{{"token_stride", tokens, t.token_stride}, {"head_stride", heads, t.head_stride}}}, head_dim);
@@ -164,7 +164,7 @@ Status plan_mxfp8_attention(const Mxfp8AttentionConfig& config, Mxfp8AttentionPl
       s != Status::kOk) {
     return s;
   }
-  if (const Status s = validate_choices(config); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_choices(config));
   AttentionConfig paged = api::paged_config(config);
   paged.q_dtype = DType::kBF16;
   paged.cache.page_size = 1;
@@ -174,12 +174,12 @@ Status plan_mxfp8_attention(const Mxfp8AttentionConfig& config, Mxfp8AttentionPl
   AttentionPlan attention;
   if (config.decode != Mxfp8Decode::kOnce) {
     paged.cache.k = paged.cache.v = in_place(any);
-    if (const Status s = api::plan_paged(paged, &attention); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::plan_paged(paged, &attention));
   }
   const bool once = config.decode == Mxfp8Decode::kOnce || (config.decode == Mxfp8Decode::kAuto && better_once(config, attention));
   if (once) {
     paged.cache.k = paged.cache.v = expanded(config, api::memory_to_come());
-    if (const Status s = api::plan_paged(paged, &attention); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::plan_paged(paged, &attention));
   }
   const Mxfp8Decode decode = once ? Mxfp8Decode::kOnce : Mxfp8Decode::kPerTile;
   DensePlanAccess::fill(*plan, config, attention, layout_of(config, decode, attention).total);
@@ -191,17 +191,17 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
   const Mxfp8AttentionConfig& c = plan.config();
   const AttentionPlan& attention = DensePlanAccess::attention(plan);
   const api::Backend* const backend = api::backend_of(attention);
-  if (const Status s = api::validate_run(plan, args, "plan_mxfp8_attention"); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_run(plan, args, "plan_mxfp8_attention"));
   if (args.rows.batch == 0 || args.rows.q_tokens == 0) return Status::kOk;
   const std::int32_t q_tokens = args.rows.q_tokens;
   const std::int32_t kv_tokens = args.rows.kv_tokens;
   const Mxfp8Tensor q = with_strides(args.q, c.num_q_heads, c.head_dim);
   Mxfp8Tensor k = with_strides(args.k, c.num_kv_heads, c.head_dim);
   Mxfp8Tensor v = with_strides(args.v, c.num_kv_heads, c.head_dim);
-  if (const Status s = validate_tensor("q", args.q, q_tokens, c.num_q_heads, c.head_dim); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_tensor("q", args.q, q_tokens, c.num_q_heads, c.head_dim));
   if (kv_tokens > 0) {
-    if (const Status s = validate_tensor("k", args.k, kv_tokens, c.num_kv_heads, c.head_dim); s != Status::kOk) return s;
-    if (const Status s = validate_tensor("v", args.v, kv_tokens, c.num_kv_heads, c.head_dim); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_tensor("k", args.k, kv_tokens, c.num_kv_heads, c.head_dim));
+    FP4PA_RETURN_IF_FAILED(validate_tensor("v", args.v, kv_tokens, c.num_kv_heads, c.head_dim));
   } else {
     k = v = with_strides({api::memory_to_come(), 0, 0, api::memory_to_come(), 0, 0}, c.num_kv_heads, c.head_dim);
   }
@@ -217,7 +217,7 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
   AttentionArgs paged = api::paged_args(args, tables, attention.workspace_bytes());
   const bool codes = takes_codes(plan.decode(), attention);
   paged.q = codes ? q.codes : base + layout.q;
-  if (const Status s = api::validate_run(attention, cache, paged, q_tokens); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_run(attention, cache, paged, q_tokens));
   core::QueryScales q_scales{};
   if (codes) {  // whose strides were validated above, as this call's and not the plan's
     paged.q_token_stride = q.token_stride;
@@ -233,11 +233,11 @@ Status run_mxfp8_attention(const Mxfp8AttentionPlan& plan, const Mxfp8AttentionA
   if (const Status s = backend->dense->fill_tables(api::lengths_of(args.rows, plan.config().limits), tables, exec); s != Status::kOk)
     return s;
   if (!codes) {
-    if (const Status s = expand(q, q_tokens, c.num_q_heads, layout.q); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(expand(q, q_tokens, c.num_q_heads, layout.q));
   }
   if (once && kv_tokens > 0) {
-    if (const Status s = expand(k, kv_tokens, c.num_kv_heads, layout.k); s != Status::kOk) return s;
-    if (const Status s = expand(v, kv_tokens, c.num_kv_heads, layout.v); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(expand(k, kv_tokens, c.num_kv_heads, layout.k));
+    FP4PA_RETURN_IF_FAILED(expand(v, kv_tokens, c.num_kv_heads, layout.v));
   }
   return api::run_on(attention, cache, paged, q_scales);
 }

@@ -40,15 +40,15 @@ struct PlanAccess {
 
 Status plan(const AttentionConfig& config, AttentionPlan* plan) noexcept {
   if (plan == nullptr) return api::fail(Status::kNullPointer, "plan is null; it must point to an AttentionPlan");
-  if (const Status status = api::validate(config); status != Status::kOk) return status;
+  FP4PA_RETURN_IF_FAILED(api::validate(config));
   const api::Backend* backend = nullptr;
   std::int32_t index = -1;
-  if (const Status status = api::find_backend(config.backend, &backend, &index); status != Status::kOk) return status;
+  FP4PA_RETURN_IF_FAILED(api::find_backend(config.backend, &backend, &index));
   if (backend->plan == nullptr || backend->run == nullptr) {
     return api::fail(Status::kBackendUnavailable, "back end '%s' has no attention in this build", backend->name);
   }
   api::PlanChoice choice;
-  if (const Status status = backend->plan(config, &choice); status != Status::kOk) return status;
+  FP4PA_RETURN_IF_FAILED(backend->plan(config, &choice));
   PlanAccess::fill(*plan, config, choice, index);
   char kernel[128] = "";
   if (backend->describe != nullptr) backend->describe(choice.variant, kernel, sizeof kernel);
@@ -88,8 +88,8 @@ bool decodes_aside(const AttentionPlan& plan) noexcept {
 }
 
 Status validate_run(const AttentionPlan& plan, const KvCacheDesc& cache, const AttentionArgs& args, std::int64_t q_tokens) noexcept {
-  if (const Status s = validate_description(cache); s != Status::kOk) return s;
-  if (const Status s = validate(plan.config(), plan.workspace_bytes(), args); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_description(cache));
+  FP4PA_RETURN_IF_FAILED(validate(plan.config(), plan.workspace_bytes(), args));
   return validate_tokens(plan.config(), args, q_tokens);
 }
 

@@ -92,12 +92,12 @@ constexpr std::int64_t kAtomGroups = 4;
 [[nodiscard]] Status validate_call(const QuantizeConfig& config, const char* plain_name, const void* plain, DType dtype,
                                    std::int64_t rows, std::int64_t cols, const void* codes,
                                    const void* scales) noexcept {
-  if (const Status s = validate_choices(config); s != Status::kOk) return s;
-  if (const Status s = api::validate_dtype("dtype", dtype); s != Status::kOk) return s;
-  if (const Status s = validate_shape(config, rows, cols); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_choices(config));
+  FP4PA_RETURN_IF_FAILED(api::validate_dtype("dtype", dtype));
+  FP4PA_RETURN_IF_FAILED(validate_shape(config, rows, cols));
   if (rows == 0) return Status::kOk;
-  if (const Status s = api::validate_pointer(plain_name, plain, size_of(dtype)); s != Status::kOk) return s;
-  if (const Status s = api::validate_pointer("codes", codes, 1); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer(plain_name, plain, size_of(dtype)));
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("codes", codes, 1));
   return api::validate_pointer("scales", scales, 1);
 }
 
@@ -118,7 +118,7 @@ std::size_t quantized_scale_bytes(BlockFormat format, ScaleLayout layout, std::i
 
 Status quantize(const QuantizeConfig& config, const void* x, DType dtype, std::int64_t rows, std::int64_t cols,
                 void* codes, void* scales, const ExecDesc& exec) noexcept {
-  if (const Status s = validate_call(config, "x", x, dtype, rows, cols, codes, scales); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_call(config, "x", x, dtype, rows, cols, codes, scales));
   const Backend* backend = nullptr;
   const Status found = api::select_backend(exec, &Backend::quantize, "quantize", &backend);
   if (found != Status::kOk || rows == 0) return found;
@@ -127,7 +127,7 @@ Status quantize(const QuantizeConfig& config, const void* x, DType dtype, std::i
 
 Status dequantize(const QuantizeConfig& config, const void* codes, const void* scales, std::int64_t rows,
                   std::int64_t cols, void* y, DType dtype, const ExecDesc& exec) noexcept {
-  if (const Status s = validate_call(config, "y", y, dtype, rows, cols, codes, scales); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_call(config, "y", y, dtype, rows, cols, codes, scales));
   const Backend* backend = nullptr;
   const Status found = api::select_backend(exec, &Backend::dequantize, "dequantize", &backend);
   if (found != Status::kOk || rows == 0) return found;

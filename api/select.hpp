@@ -19,8 +19,8 @@ namespace fp4pa::api {
 template <typename Entry>
 [[nodiscard]] Status select_backend(const ExecDesc& exec, Entry Backend::*entry, const char* name,
                                     const Backend** out) noexcept {
-  if (const Status s = validate_exec(exec); s != Status::kOk) return s;
-  if (const Status s = find_backend(exec.backend, out); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_exec(exec));
+  FP4PA_RETURN_IF_FAILED(find_backend(exec.backend, out));
   if ((*out)->*entry != nullptr) return Status::kOk;
   return fail(Status::kBackendUnavailable, "back end %s has no %s in this build", (*out)->name, name);
 }

@@ -33,7 +33,7 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
 
 /// @param fewest_pages  0 where the number of pages may be open
 [[nodiscard]] Status validate_counts(const KvCacheDesc& cache, std::int64_t fewest_pages) noexcept {
-  if (const Status s = validate_head_dim(cache.head_dim); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_head_dim(cache.head_dim));
   if (cache.num_kv_heads < 1) {
     return fail(Status::kInvalidSize, "num_kv_heads is %" PRId32 "; allowed: at least 1", cache.num_kv_heads);
   }
@@ -130,7 +130,7 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
 [[nodiscard]] Status validate_pointers(const char* name, const KvTensorDesc& tensor) noexcept {
   char field[16];
   std::snprintf(field, sizeof field, "%s.data", name);
-  if (const Status s = validate_pointer(field, tensor.data, kDataAlignment); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_pointer(field, tensor.data, kDataAlignment));
   if (has_scales(tensor.format) && tensor.scales == nullptr) {
     return fail(Status::kNullPointer, "%s.scales is null; format %s has scales", name, name_of(tensor.format));
   }
@@ -263,9 +263,9 @@ struct Arrays {
 
 [[nodiscard]] Status validate_tensor(const char* name, const KvTensorDesc& tensor, const KvCacheDesc& cache,
                                      bool is_key) noexcept {
-  if (const Status s = validate_kind(name, tensor, cache, is_key); s != Status::kOk) return s;
-  if (const Status s = validate_pointers(name, tensor); s != Status::kOk) return s;
-  if (const Status s = validate_global_scale(name, tensor); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_kind(name, tensor, cache, is_key));
+  FP4PA_RETURN_IF_FAILED(validate_pointers(name, tensor));
+  FP4PA_RETURN_IF_FAILED(validate_global_scale(name, tensor));
   return validate_layout(name, tensor, cache);
 }
 
@@ -329,8 +329,8 @@ Status validate_exec(const ExecDesc& exec) noexcept {
 }
 
 Status validate_cache_shape(const KvCacheDesc& cache) noexcept {
-  if (const Status s = validate_counts(cache, 0); s != Status::kOk) return s;
-  if (const Status s = validate_kind("k", cache.k, cache, true); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_counts(cache, 0));
+  FP4PA_RETURN_IF_FAILED(validate_kind("k", cache.k, cache, true));
   return validate_kind("v", cache.v, cache, false);
 }
 
@@ -339,9 +339,9 @@ Status validate_page_base(const void* base) noexcept {
 }
 
 Status validate_description(const KvCacheDesc& cache) noexcept {
-  if (const Status s = validate_counts(cache, 1); s != Status::kOk) return s;
-  if (const Status s = validate_choices(cache); s != Status::kOk) return s;
-  if (const Status s = validate_tensor("k", cache.k, cache, true); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_counts(cache, 1));
+  FP4PA_RETURN_IF_FAILED(validate_choices(cache));
+  FP4PA_RETURN_IF_FAILED(validate_tensor("k", cache.k, cache, true));
   return validate_tensor("v", cache.v, cache, false);
 }
 
@@ -358,14 +358,14 @@ Status validate_tiers_apart(const KvCacheDesc& old_tier, const KvCacheDesc& rece
 }
 
 Status validate_host_global_scales(const KvCacheDesc& cache) noexcept {
-  if (const Status s = validate_host_scales_of("k", cache.k, cache.num_kv_heads); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_host_scales_of("k", cache.k, cache.num_kv_heads));
   return validate_host_scales_of("v", cache.v, cache.num_kv_heads);
 }
 
 }  // namespace api
 
 Status validate(const KvCacheDesc& cache) noexcept {
-  if (const Status s = api::validate_description(cache); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_description(cache));
   const api::Arrays arrays(cache);
   for (const api::Array* b = arrays.begin(); b != arrays.end(); ++b) {
     for (const api::Array* a = arrays.begin(); a != b; ++a) FP4PA_RETURN_IF_FAILED(api::validate_apart("", *a, "", *b));

@@ -44,8 +44,8 @@ Status check_page(const char* name, const std::int32_t* ids, std::int64_t i, std
 Status check_page_copies(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst,
                          std::int64_t num_copies) noexcept {
   for (std::int64_t i = 0; i < num_copies; ++i) {
-    if (const Status s = check_page("src", src, i, cache.num_pages); s != Status::kOk) return s;
-    if (const Status s = check_page("dst", dst, i, cache.num_pages); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(check_page("src", src, i, cache.num_pages));
+    FP4PA_RETURN_IF_FAILED(check_page("dst", dst, i, cache.num_pages));
   }
   return check_disjoint(src, dst, num_copies);
 }
@@ -53,8 +53,8 @@ Status check_page_copies(const KvCacheDesc& cache, const std::int32_t* src, cons
 Status check_device_page_copies(const Backend& backend, const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst,
                                 std::int64_t num_copies, void* stream) noexcept {
   std::unique_ptr<std::int32_t[]> from, to;
-  if (const Status s = read_back(backend, "copy_pages", "sources", src, num_copies, stream, from); s != Status::kOk) return s;
-  if (const Status s = read_back(backend, "copy_pages", "destinations", dst, num_copies, stream, to); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(read_back(backend, "copy_pages", "sources", src, num_copies, stream, from));
+  FP4PA_RETURN_IF_FAILED(read_back(backend, "copy_pages", "destinations", dst, num_copies, stream, to));
   return check_page_copies(cache, from.get(), to.get(), num_copies);
 }
 

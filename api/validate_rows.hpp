@@ -29,9 +29,9 @@ template <typename Rows>
                                    std::int64_t num_tokens) noexcept {
   char field[16];
   std::snprintf(field, sizeof field, "%s.dtype", name);
-  if (const Status s = api::validate_dtype(field, rows.dtype); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_dtype(field, rows.dtype));
   std::snprintf(field, sizeof field, "%s.data", name);
-  if (const Status s = api::validate_pointer(field, rows.data, size_of(rows.dtype)); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer(field, rows.data, size_of(rows.dtype)));
 
   const std::array<api::StridedDim, 2> dims = {
       {{"token_stride", num_tokens, rows.token_stride}, {"head_stride", cache.num_kv_heads, rows.head_stride}}};

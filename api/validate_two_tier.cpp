@@ -69,12 +69,12 @@ using api::fail;
 }  // namespace
 
 Status validate(const TwoTierDesc& cache) noexcept {
-  if (const Status s = validate_tier("old_tier", cache.old_tier); s != Status::kOk) return s;
-  if (const Status s = validate_tier("recent", cache.recent); s != Status::kOk) return s;
-  if (const Status s = validate_recent_format("k", cache.recent.k.format); s != Status::kOk) return s;
-  if (const Status s = validate_recent_format("v", cache.recent.v.format); s != Status::kOk) return s;
-  if (const Status s = validate_agreement(cache.old_tier, cache.recent); s != Status::kOk) return s;
-  if (const Status s = validate_window(cache); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_tier("old_tier", cache.old_tier));
+  FP4PA_RETURN_IF_FAILED(validate_tier("recent", cache.recent));
+  FP4PA_RETURN_IF_FAILED(validate_recent_format("k", cache.recent.k.format));
+  FP4PA_RETURN_IF_FAILED(validate_recent_format("v", cache.recent.v.format));
+  FP4PA_RETURN_IF_FAILED(validate_agreement(cache.old_tier, cache.recent));
+  FP4PA_RETURN_IF_FAILED(validate_window(cache));
   return api::validate_tiers_apart(cache.old_tier, cache.recent);
 }
 

@@ -46,7 +46,7 @@ Status check_tokens(const std::int32_t* indptr, std::int32_t seq, std::int64_t n
 }
 
 Status check_sequence(const TwoTierAppend& r, const TwoTierTables& tables, std::int32_t seq) {
-  if (const Status s = check_tokens(r.indptr, seq, r.num_tokens); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check_tokens(r.indptr, seq, r.num_tokens));
   const std::int32_t begin = r.indptr[seq];
   const std::int32_t end = r.indptr[seq + 1];
   const std::int32_t length = r.seq_lens[seq];
@@ -99,10 +99,10 @@ Status check_two_tier_indptr(const std::int32_t* indptr, std::int32_t batch, std
 }
 
 Status check_two_tier(const TwoTierAppend& r) noexcept {
-  if (const Status s = check_first(r.indptr); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check_first(r.indptr));
   const TwoTierTables tables = tables_of(r);
   for (std::int32_t seq = 0; seq < r.batch; ++seq) {
-    if (const Status s = check_sequence(r, tables, seq); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(check_sequence(r, tables, seq));
   }
   return Status::kOk;
 }
@@ -113,10 +113,10 @@ Status check_device_two_tier(const Backend& backend, const TwoTierAppend& r, voi
     return read_back(backend, "append_two_tier", what, from, count, stream, to);
   };
   const std::int64_t batch = r.batch;
-  if (const Status s = here("entries of indptr", r.indptr, batch + 1, indptr); s != Status::kOk) return s;
-  if (const Status s = here("lengths", r.seq_lens, batch, seq_lens); s != Status::kOk) return s;
-  if (const Status s = here("old pages", r.old_table, batch * r.old_table_stride, old_table); s != Status::kOk) return s;
-  if (const Status s = here("recent pages", r.recent_table, batch * r.cache.ring_pages, recent_table); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(here("entries of indptr", r.indptr, batch + 1, indptr));
+  FP4PA_RETURN_IF_FAILED(here("lengths", r.seq_lens, batch, seq_lens));
+  FP4PA_RETURN_IF_FAILED(here("old pages", r.old_table, batch * r.old_table_stride, old_table));
+  FP4PA_RETURN_IF_FAILED(here("recent pages", r.recent_table, batch * r.cache.ring_pages, recent_table));
   return check_two_tier({r.cache, r.k, r.v, indptr.get(), seq_lens.get(), r.batch, r.num_tokens, old_table.get(),
                          r.old_table_stride, recent_table.get()});
 }
