@@ -44,14 +44,14 @@ Status prepare(int instance, const DeviceProperties& device) {
   if (known && prepared[device.device][instance].load(std::memory_order_acquire)) return Status::kOk;
   const cudaError_t error = cudaFuncSetAttribute(function_of(instance), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                  device.shared_bytes);
-  if (const Status s = check(error, "raising the kernel's shared memory"); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check(error, "raising the kernel's shared memory"));
   if (known) prepared[device.device][instance].store(true, std::memory_order_release);
   return Status::kOk;
 }
 
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, cudaStream_t stream) {
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  if (const Status s = check(cudaStreamIsCapturing(stream, &capture), "looking at the stream"); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check(cudaStreamIsCapturing(stream, &capture), "looking at the stream"));
   // A captured run cannot answer; the plan's other runs can.
   if (capture != cudaStreamCaptureStatusNone) return Status::kOk;
   const AttentionConfig& c = r.config;
@@ -61,7 +61,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
   cudaError_t error = launch_check(params, limits, finding, stream);
   if (error == cudaSuccess) error = cudaMemcpyAsync(&found, finding, sizeof found, cudaMemcpyDeviceToHost, stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-  if (const Status s = check(error, "checking lengths and tables"); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check(error, "checking lengths and tables"));
   return status_of(found, c);
 }
 
@@ -69,7 +69,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
 
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   DeviceProperties device{};
-  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(current_device(&device));
   const int instance = select_variant(config, device.compute_capability, device.shared_bytes);
   if (instance < 0 && config.matrix_path == MatrixPath::kNative) {
     char name[40];
@@ -79,11 +79,11 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   if (instance < 0) return refuse_formats(config);
   const Launch launch = launch_shape(instance, config, planned_device(device)).launch;
   if (launch.shared_bytes() > device.shared_bytes) return refuse_shared_bytes(config, launch.shared_bytes(), device.shared_bytes);
-  if (const Status s = prepare(instance, device); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(prepare(instance, device));
   int blocks = 0;
   const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
       &blocks, function_of(instance), threads_of(instance, launch), static_cast<std::size_t>(launch.shared_bytes()));
-  if (const Status s = check(error, "asking for the kernel's occupancy"); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check(error, "asking for the kernel's occupancy"));
   if (blocks == 0) return api::fail(Status::kInternal, "instance %d does not fit on a multiprocessor", instance);
 
   choice->variant = instance;
@@ -96,10 +96,10 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
 
 Status run(const api::RunRequest& request) noexcept {
   DeviceProperties device{};
-  if (const Status s = current_device(&device); s != Status::kOk) return s;
-  if (const Status s = check_device(request.choice.device, planned_device(device), name_device); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(current_device(&device));
+  FP4PA_RETURN_IF_FAILED(check_device(request.choice.device, planned_device(device), name_device));
   const int instance = request.choice.variant;
-  if (const Status s = prepare(instance, device); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(prepare(instance, device));
   auto* const stream = static_cast<cudaStream_t>(request.args.stream);
   const auto [launch, overhead_tiles, sharers, finds, may_be_even, whole] = launch_shape(instance, request.config, planned_device(device));
   core::AttentionParams params = api::make_params(request);
@@ -119,7 +119,7 @@ Status run(const api::RunRequest& request) noexcept {
   };
 
   if (request.config.validate_device_data) {
-    if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_device_data(request, params, stream));
   }
   if (sharers != 0) return attend(dim3(sharers, params.num_kv_heads, params.batch), false, sharers);
   core::Partition& cut = args.list.partition;
@@ -132,7 +132,7 @@ Status run(const api::RunRequest& request) noexcept {
   const auto blocks = static_cast<unsigned>(cut.num_workers / launch.workers);
   const bool scheduled = finds || (request.args.same_lengths && !request.config.validate_device_data);
   if (!scheduled) {
-    if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(check(launch_schedule(args.list, stream), "launching the schedule"));
   }
   if (const Status s = attend(dim3(blocks), dependent && !scheduled, 1); s != Status::kOk || whole) return s;
   return check(launch_merge(args, device.multiprocessors, dependent, stream), "launching the merge");

@@ -121,7 +121,7 @@ Status current_device(DeviceProperties* out) noexcept {
 Status read_back(void* to_host, const void* from, std::size_t bytes, void* stream) noexcept {
   auto* const s = static_cast<cudaStream_t>(stream);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  if (const Status looked = check(cudaStreamIsCapturing(s, &capture), "looking at the stream"); looked != Status::kOk) return looked;
+  FP4PA_RETURN_IF_FAILED(check(cudaStreamIsCapturing(s, &capture), "looking at the stream"));
   if (capture != cudaStreamCaptureStatusNone) {
     return api::fail(Status::kInvalidArgument, "validate_device_data is 1 in a capture; allowed: 0, since nothing can be read back there");
   }

@@ -117,7 +117,7 @@ Status linear_workspace(const LinearArgs& args, const ExecDesc&, std::size_t* by
 
 Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   DeviceProperties device{};
-  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(current_device(&device));
   if (is_native(a, device)) return linear_native(a, exec);
   auto* const stream = static_cast<cudaStream_t>(exec.stream);
   const Fp4Weight& weight = a.weight;
@@ -126,7 +126,7 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   const bool quantise = a.activations == ActivationForm::kFp4;
   Tiling t = tiling_of(a, device);
   Sm90Division sm90{};
-  if (const Status s = divide_sm90(a, device, &sm90); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(divide_sm90(a, device, &sm90));
   api::PreparedX prepared = api::PreparedX::of(a);
   prepared.paired = sm90.function == nullptr;
   auto* const memory = static_cast<std::uint8_t*>(a.workspace);
@@ -140,7 +140,7 @@ Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
     p.x_row = weight.cols;
     p.x_cols = static_cast<std::int32_t>(weight.cols);
   } else {
-    if (const Status s = prepare_x(a, prepared, exec); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(prepare_x(a, prepared, exec));
     p.x = reinterpret_cast<const std::uint16_t*>(memory);
     p.x_row = prepared.cols;
     p.x_cols = static_cast<std::int32_t>(prepared.cols);

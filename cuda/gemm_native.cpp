@@ -1,6 +1,7 @@
 // Launching a native product: X is quantised by the kernel that quantises weights, then one kernel computes the whole.
 #include "cuda/gemm_native.hpp"
 
+#include "api/error.hpp"
 #include "api/gemm_params.hpp"
 #include "core/gemm/weight.hpp"
 #include "cuda/gemm.hpp"
@@ -21,7 +22,7 @@ bool is_native(const LinearArgs& args, const DeviceProperties& device) noexcept 
 
 Status linear_native(const LinearArgs& a, const ExecDesc& exec) noexcept {
   const api::QuantisedX x = api::QuantisedX::of(a);
-  if (const Status s = quantize_weight(x.request(a), exec); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(quantize_weight(x.request(a), exec));
 
   const int x_tiles = a.m <= 8 ? 1 : a.m <= 16 ? 2 : a.m <= 32 ? 4 : 8;
   const NativeGemm kernel = native_gemm(a.weight.format == BlockFormat::kNvfp4, x_tiles);

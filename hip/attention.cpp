@@ -51,7 +51,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
   Finding found{};
   hipError_t error = launch_check(params, limits, finding, stream);
   if (error == hipSuccess) error = read_behind(stream, &found, finding, sizeof found);
-  if (const Status s = check(error, "checking lengths and tables"); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check(error, "checking lengths and tables"));
   return status_of(found, c);
 }
 
@@ -59,7 +59,7 @@ Status validate_device_data(const api::RunRequest& r, const core::AttentionParam
 
 Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
   DeviceProperties device{};
-  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(current_device(&device));
   const int instance = select_fitting(config, device.architecture == kGfx950, device.shared_bytes);
   if (config.matrix_path == MatrixPath::kNative && (instance < 0 || !is_native(kInstances[instance]))) {
     return refuse_native(config, name_of_architecture(device.architecture));
@@ -81,8 +81,8 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
 
 Status run(const api::RunRequest& request) noexcept {
   DeviceProperties device{};
-  if (const Status s = current_device(&device); s != Status::kOk) return s;
-  if (const Status s = check_device(request.choice.device, planned_device(device), name_device); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(current_device(&device));
+  FP4PA_RETURN_IF_FAILED(check_device(request.choice.device, planned_device(device), name_device));
   const int instance = request.choice.variant;
   auto* const stream = static_cast<Stream>(request.args.stream);
   const Launch launch = launch_of(kInstances[instance], request.config, device.shared_bytes);
@@ -91,17 +91,17 @@ Status run(const api::RunRequest& request) noexcept {
                   core::Divisor::of(static_cast<std::uint32_t>(launch.warps))};
 
   if (request.config.validate_device_data) {
-    if (const Status s = validate_device_data(request, params, stream); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_device_data(request, params, stream));
   }
   if (!request.args.same_lengths || request.config.validate_device_data) {
-    if (const Status s = check(launch_schedule(args.list, stream), "launching the schedule"); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(check(launch_schedule(args.list, stream), "launching the schedule"));
   }
   void* arguments[] = {&args};
   allow_shared(function_of(instance), launch.layout.bytes, device);
   const hipError_t error = hipLaunchKernel(function_of(instance), dim3(static_cast<unsigned>(request.choice.num_workers)),
                                            dim3(static_cast<unsigned>(64 * launch.warps)), arguments,
                                            static_cast<std::size_t>(launch.layout.bytes), stream);
-  if (const Status s = check(error, "launching the attention"); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check(error, "launching the attention"));
   return check(launch_merge(args, stream), "launching the merge");
 }
 

@@ -82,7 +82,7 @@ Status current_device(DeviceProperties* out) noexcept {
   const hipDeviceProp_t& properties = roomy.properties;
   hipError_t error = current_number(&out->device);
   if (error == hipSuccess) error = hipGetDeviceProperties(&roomy.properties, out->device);
-  if (const Status s = check(error, "reading the device's properties"); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check(error, "reading the device's properties"));
   const unsigned architecture = architecture_of(properties);
   if (architecture == 0) {
     return api::fail(Status::kBackendUnavailable, "HIP device %d is %s; this build has kernels for %s", out->device,

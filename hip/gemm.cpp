@@ -1,6 +1,7 @@
 // Launching a matrix product: X is quantised, split into terms or prepared in f16, then one kernel computes the whole.
 #include "hip/gemm.hpp"
 
+#include "api/error.hpp"
 #include "api/gemm_params.hpp"
 #include "core/gemm/weight.hpp"
 #include "hip/gemm_shims.hpp"
@@ -72,7 +73,7 @@ Status linear_workspace(const LinearArgs& args, const ExecDesc&, std::size_t* by
 
 Status linear(const LinearArgs& a, const ExecDesc& exec) noexcept {
   DeviceProperties device{};
-  if (const Status s = current_device(&device); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(current_device(&device));
   const GemmPath path = path_of(a, device.architecture);
   core::GemmParams p = api::gemm_params(a);
   const Status s = path == GemmPath::kNativeMxfp4  ? quantise(a, exec, &p)

@@ -46,7 +46,7 @@ template <class F>
 }  // namespace
 
 Status fp4_find_weight(const char* path, const char* name, Fp4Weight* weight) noexcept {
-  if (const Status s = validate_names(path, name); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_names(path, name));
   if (weight == nullptr) return api::fail(Status::kNullPointer, "weight is null");
   return caught(path, [&] {
     *weight = weights::find_weight(safetensors::File(path), name).shape;
@@ -55,19 +55,19 @@ Status fp4_find_weight(const char* path, const char* name, Fp4Weight* weight) no
 }
 
 Status fp4_load_weight(const char* path, const char* name, void* codes, void* scales, float* global_scales, Fp4Weight* weight) noexcept {
-  if (const Status s = validate_names(path, name); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_names(path, name));
   if (weight == nullptr) return api::fail(Status::kNullPointer, "weight is null");
-  if (const Status s = api::validate_pointer("codes", codes, 16); s != Status::kOk) return s;
-  if (const Status s = api::validate_pointer("scales", scales, 4); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("codes", codes, 16));
+  FP4PA_RETURN_IF_FAILED(api::validate_pointer("scales", scales, 4));
   return caught(path, [&] {
     const safetensors::File file(path);
     const weights::FileWeight w = weights::find_weight(file, name);
-    if (const Status s = validate_as_described(path, name, *weight, w.shape); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(validate_as_described(path, name, *weight, w.shape));
     Fp4Weight loaded = w.shape;
     loaded.codes = codes;
     loaded.scales = scales;
     if (!w.global_scales.empty()) {
-      if (const Status s = api::validate_pointer("global_scales", global_scales, 4); s != Status::kOk) return s;
+      FP4PA_RETURN_IF_FAILED(api::validate_pointer("global_scales", global_scales, 4));
       std::memcpy(global_scales, w.global_scales.data(), w.global_scales.size() * sizeof(float));
       loaded.global_scale_ptr = global_scales;
     }
@@ -79,8 +79,8 @@ Status fp4_load_weight(const char* path, const char* name, void* codes, void* sc
 }
 
 Status fp4_save_weight(const char* path, const char* name, const Fp4Weight& weight) noexcept {
-  if (const Status s = validate_names(path, name); s != Status::kOk) return s;
-  if (const Status s = api::validate_host_weight(weight); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(validate_names(path, name));
+  FP4PA_RETURN_IF_FAILED(api::validate_host_weight(weight));
   return caught(path, [&] {
     weights::save_weight(path, name, weight);
     return Status::kOk;

@@ -37,7 +37,7 @@ Status plan(const AttentionConfig& config, api::PlanChoice* choice) noexcept {
 }
 
 Status run(const TileOps& ops, const api::RunRequest& request) noexcept {
-  if (const Status status = check_lengths_and_tables(request); status != Status::kOk) return status;
+  FP4PA_RETURN_IF_FAILED(check_lengths_and_tables(request));
   const core::AttentionParams p = api::make_params(request);
   const core::WorkList list = api::work_list(p);
   core::fill_prefixes(list);

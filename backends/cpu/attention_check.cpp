@@ -83,15 +83,15 @@ Status check_lengths_and_tables(const api::RunRequest& request) noexcept {
   if (a.qo_indptr[0] != 0) {
     return fail(Status::kInvalidIndptr, "qo_indptr[0] is %d; allowed: 0", a.qo_indptr[0]);
   }
-  if (const Status s = api::validate_host_global_scales(c.cache); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::validate_host_global_scales(c.cache));
   if (c.two_tier) {
-    if (const Status s = api::validate_host_global_scales(c.recent); s != Status::kOk) return s;
+    FP4PA_RETURN_IF_FAILED(api::validate_host_global_scales(c.recent));
   }
   if (c.table_kind == TableKind::kCsr && a.kv_indptr != nullptr && a.kv_indptr[0] != 0) {
     return fail(Status::kInvalidIndptr, "kv_indptr[0] is %d; allowed: 0", a.kv_indptr[0]);
   }
   for (std::int32_t b = 0; b < a.batch; ++b) {
-    if (const Status status = check_sequence(c, a, b); status != Status::kOk) return status;
+    FP4PA_RETURN_IF_FAILED(check_sequence(c, a, b));
   }
   if (a.qo_indptr[a.batch] > c.max_q_tokens) {
     return fail(Status::kPlanMismatch, "qo_indptr ends at %d query tokens; allowed: up to the plan's max_q_tokens %d",

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "api/error.hpp"
 #include "backends/cpu/cache_ops.hpp"
 #include "backends/cpu/cache_slots.hpp"
 #include "backends/cpu/cache_tensor.hpp"
@@ -45,7 +46,7 @@ void append_token(const CacheTensor& tensor, const KvInput& input, const api::Sl
 
 Status append_with(const RowKernels& rows, const KvCacheDesc& cache, const KvInput& k, const KvInput& v,
                    const api::SlotList& slots, const ExecDesc& exec) noexcept {
-  if (const Status s = check_slots("append", cache, slots); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check_slots("append", cache, slots));
   const CacheTensor k_tensor = k_of(cache, rows);
   const CacheTensor v_tensor = v_of(cache, rows);
   if (v_tensor.view.scale_along_tokens()) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "api/error.hpp"
 #include "api/validate_page_copies.hpp"
 #include "backends/cpu/cache_ops.hpp"
 #include "backends/cpu/cache_threads.hpp"
@@ -70,7 +71,7 @@ void copy_rows(const PageRows& r, std::int64_t src, std::int64_t dst) {
 Status copy_pages(const KvCacheDesc& cache, const std::int32_t* src, const std::int32_t* dst, std::int64_t num_copies,
                   const ExecDesc& exec) noexcept {
   if (num_copies <= 0) return Status::kOk;
-  if (const Status s = api::check_page_copies(cache, src, dst, num_copies); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::check_page_copies(cache, src, dst, num_copies));
 
   PageRows parts[4];
   int num_parts = 0;

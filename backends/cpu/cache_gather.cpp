@@ -1,6 +1,7 @@
 // gather: the rows at a list of slots, dequantised into plain tensors.
 #include <cstdint>
 
+#include "api/error.hpp"
 #include "backends/cpu/cache_ops.hpp"
 #include "backends/cpu/cache_slots.hpp"
 #include "backends/cpu/cache_tensor.hpp"
@@ -20,7 +21,7 @@ void gather_row(const CacheTensor& tensor, const core::SlotPlace& place, std::in
 
 Status gather_with(const RowKernels& rows, const KvCacheDesc& cache, const api::SlotList& slots, const KvOutput& k,
                    const KvOutput& v, const ExecDesc& exec) noexcept {
-  if (const Status s = check_slots("gather", cache, slots); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(check_slots("gather", cache, slots));
   const CacheTensor k_tensor = k_of(cache, rows);
   const CacheTensor v_tensor = v_of(cache, rows);
   const core::SlotView view = view_of(slots);

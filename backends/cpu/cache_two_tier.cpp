@@ -7,6 +7,7 @@
 // groups are always whole, the way the tokens were cut into calls leaves no trace.
 #include <cstdint>
 
+#include "api/error.hpp"
 #include "api/validate_two_tier_tables.hpp"
 #include "backends/cpu/cache_ops.hpp"
 #include "backends/cpu/cache_tensor.hpp"
@@ -65,7 +66,7 @@ void keep_recent(const TierPair& tensor, const api::TwoTierTables& tables, const
 }
 
 Status append_with(const RowKernels& rows, const api::TwoTierAppend& r, const ExecDesc& exec) noexcept {
-  if (const Status s = api::check_two_tier(r); s != Status::kOk) return s;
+  FP4PA_RETURN_IF_FAILED(api::check_two_tier(r));
   const api::TwoTierTables tables = api::tables_of(r);
 
   const TierPair k{k_of(r.cache.old_tier, rows), k_of(r.cache.recent, rows), r.k};
