@@ -2,7 +2,6 @@
 #include "fp4pa/gemm.hpp"
 
 #include <cinttypes>
-#include <cmath>
 #include <cstdio>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include "api/saturating.hpp"
 #include "api/select.hpp"
 #include "api/validate.hpp"
+#include "api/validate_scaling.hpp"
 #include "api/workspace.hpp"
 #include "core/gemm/weight.hpp"
 
@@ -40,33 +40,6 @@ constexpr std::int64_t kMaxBatch = 65535;                 // a grid's third dime
               name_of(format));
 }
 
-[[nodiscard]] Status validate_layout(const char* name, ScaleLayout layout) noexcept {
-  if (layout == ScaleLayout::kLinear || layout == ScaleLayout::kBlocked) return Status::kOk;
-  return fail(Status::kUnsupportedFormat, "%s is %d; allowed: 0 (linear), 1 (blocked_128x4)", name,
-              static_cast<int>(layout));
-}
-
-[[nodiscard]] Status validate_rules(ScaleMode mode, Nvfp4Scale rule) noexcept {
-  if (mode < ScaleMode::kFloor || mode > ScaleMode::kEven) {
-    return fail(Status::kUnsupportedFormat, "scale_mode is %d; allowed: 0 (floor), 1 (ceil), 2 (rceil), 3 (even)",
-                static_cast<int>(mode));
-  }
-  if (rule == Nvfp4Scale::kAmaxOver6 || rule == Nvfp4Scale::kFourOverSix) return Status::kOk;
-  return fail(Status::kUnsupportedFormat, "nvfp4_scale is %d; allowed: 0 (amax_over_6), 1 (four_over_six)",
-              static_cast<int>(rule));
-}
-
-/// A decode multiplier of a format; its inverse must exist, as everywhere in the library.
-[[nodiscard]] Status validate_global(const char* name, BlockFormat format, float value) noexcept {
-  if (format != BlockFormat::kNvfp4) {
-    if (value == 1.0f) return Status::kOk;
-    return fail(Status::kInvalidGlobalScale, "%s is %g; allowed for format %s: 1", name, static_cast<double>(value),
-                name_of(format));
-  }
-  if (std::isfinite(value) && value >= 0x1p-126f && value <= 0x1p126f) return Status::kOk;
-  return fail(Status::kInvalidGlobalScale, "%s is %g; allowed: 2^-126 to 2^126", name, static_cast<double>(value));
-}
-
 [[nodiscard]] Status validate_shape(std::int64_t rows, std::int64_t cols, std::int64_t batch) noexcept {
   FP4PA_RETURN_IF_FAILED(validate_count("rows", rows, 1, kMaxSize - 1));
   FP4PA_RETURN_IF_FAILED(validate_count("cols", cols, 1, kMaxCols));
@@ -91,7 +64,7 @@ constexpr std::int64_t kMaxBatch = 65535;                 // a grid's third dime
 [[nodiscard]] Status validate_product(const LinearArgs& a) noexcept {
   const Fp4Weight& w = a.weight;
   FP4PA_RETURN_IF_FAILED(validate_format("weight.format", w.format));
-  FP4PA_RETURN_IF_FAILED(validate_layout("weight.scale_layout", w.scale_layout));
+  FP4PA_RETURN_IF_FAILED(api::validate_scale_layout("weight.scale_layout", w.scale_layout));
   FP4PA_RETURN_IF_FAILED(validate_count("weight.rows", w.rows, 1, kMaxSize - 1));
   FP4PA_RETURN_IF_FAILED(validate_count("weight.cols", w.cols, 1, kMaxCols));
   FP4PA_RETURN_IF_FAILED(validate_count("m", a.m, 0, kMaxSize - 1));
@@ -113,7 +86,7 @@ constexpr std::int64_t kMaxBatch = 65535;                 // a grid's third dime
     case ActivationForm::k16Bit:
       if (a.x_dtype != DType::kF32) return Status::kOk;
       return fail(Status::kUnsupportedFormat, "x_dtype is f32; allowed with activations a16: f16, bf16");
-    case ActivationForm::kFp4: return validate_rules(a.scale_mode, a.nvfp4_scale);
+    case ActivationForm::kFp4: return api::validate_scale_rules(a.scale_mode, a.nvfp4_scale);
   }
   return fail(Status::kUnsupportedFormat, "activations is %d; allowed: 0 (a16), 1 (a4)", static_cast<int>(a.activations));
 }
@@ -121,7 +94,7 @@ constexpr std::int64_t kMaxBatch = 65535;                 // a grid's third dime
 [[nodiscard]] Status validate_memory(const Fp4Weight& w) noexcept {
   FP4PA_RETURN_IF_FAILED(api::validate_pointer("weight.codes", w.codes, 16));
   FP4PA_RETURN_IF_FAILED(api::validate_pointer("weight.scales", w.scales, 4));
-  if (w.global_scale_ptr == nullptr) return validate_global("weight.global_scale", w.format, w.global_scale);
+  if (w.global_scale_ptr == nullptr) return api::validate_multiplier("weight.global_scale", w.format, w.global_scale);
   if (w.format == BlockFormat::kNvfp4) return api::validate_pointer("weight.global_scale_ptr", w.global_scale_ptr, 4);
   return fail(Status::kInvalidGlobalScale, "weight.global_scale_ptr is set; allowed for format %s: null", name_of(w.format));
 }
@@ -131,7 +104,7 @@ constexpr std::int64_t kMaxBatch = 65535;                 // a grid's third dime
   for (std::int64_t i = 0; w.global_scale_ptr != nullptr && i < w.batch; ++i) {
     char name[64];
     std::snprintf(name, sizeof name, "weight.global_scale_ptr[%" PRId64 "]", i);
-    FP4PA_RETURN_IF_FAILED(validate_global(name, w.format, w.global_scale_ptr[i]));
+    FP4PA_RETURN_IF_FAILED(api::validate_multiplier(name, w.format, w.global_scale_ptr[i]));
   }
   return Status::kOk;
 }
@@ -197,7 +170,7 @@ struct MatmulPlan {
 
 Status api::validate_host_weight(const Fp4Weight& w) noexcept {
   FP4PA_RETURN_IF_FAILED(validate_format("weight.format", w.format));
-  FP4PA_RETURN_IF_FAILED(validate_layout("weight.scale_layout", w.scale_layout));
+  FP4PA_RETURN_IF_FAILED(api::validate_scale_layout("weight.scale_layout", w.scale_layout));
   FP4PA_RETURN_IF_FAILED(validate_shape(w.rows, w.cols, w.batch));
   FP4PA_RETURN_IF_FAILED(validate_memory(w));
   return validate_multipliers(w);
@@ -220,9 +193,9 @@ Status fp4_quantize_weight(const QuantizeConfig& config, const void* w, DType dt
                            const ExecDesc& exec) noexcept {
   if (weight == nullptr) return fail(Status::kNullPointer, "weight is null");
   FP4PA_RETURN_IF_FAILED(validate_format("format", config.format));
-  FP4PA_RETURN_IF_FAILED(validate_layout("scale_layout", config.scale_layout));
-  FP4PA_RETURN_IF_FAILED(validate_rules(config.scale_mode, config.nvfp4_scale));
-  FP4PA_RETURN_IF_FAILED(validate_global("global_scale", config.format, config.global_scale));
+  FP4PA_RETURN_IF_FAILED(api::validate_scale_layout("scale_layout", config.scale_layout));
+  FP4PA_RETURN_IF_FAILED(api::validate_scale_rules(config.scale_mode, config.nvfp4_scale));
+  FP4PA_RETURN_IF_FAILED(api::validate_multiplier("global_scale", config.format, config.global_scale));
   FP4PA_RETURN_IF_FAILED(api::validate_dtype("dtype", dtype));
   FP4PA_RETURN_IF_FAILED(validate_shape(rows, cols, batch));
   FP4PA_RETURN_IF_FAILED(api::validate_pointer("w", w, size_of(dtype)));
@@ -258,7 +231,7 @@ Status fp4_linear(const LinearArgs& args, const ExecDesc& exec) noexcept {
   }
   if (args.activations == ActivationForm::kFp4 && args.x_global_scale != 0.0f &&
       args.weight.format == BlockFormat::kNvfp4) {
-    FP4PA_RETURN_IF_FAILED(validate_global("x_global_scale", args.weight.format, args.x_global_scale));
+    FP4PA_RETURN_IF_FAILED(api::validate_multiplier("x_global_scale", args.weight.format, args.x_global_scale));
   } else if (args.x_global_scale != 0.0f) {
     return fail(Status::kInvalidGlobalScale, "x_global_scale is %g; allowed with activations %s and format %s: 0",
                 static_cast<double>(args.x_global_scale), name_of(args.activations), name_of(args.weight.format));

@@ -1,6 +1,5 @@
 // quantize and dequantize: sizes of the results, the checks both share, and the call through the back end's table.
 #include <cinttypes>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -9,6 +8,7 @@
 #include "api/saturating.hpp"
 #include "api/select.hpp"
 #include "api/validate.hpp"
+#include "api/validate_scaling.hpp"
 #include "fp4pa/quantize.hpp"
 
 namespace fp4pa {
@@ -50,28 +50,9 @@ constexpr std::int64_t kAtomGroups = 4;
     return fail(Status::kUnsupportedFormat, "format is %d; allowed: 0 (mxfp4), 1 (nvfp4), 2 (mxfp8)",
                 static_cast<int>(config.format));
   }
-  if (!is_scale_layout(config.scale_layout)) {
-    return fail(Status::kUnsupportedFormat, "scale_layout is %d; allowed: 0 (linear), 1 (blocked_128x4)",
-                static_cast<int>(config.scale_layout));
-  }
-  const int mode = static_cast<int>(config.scale_mode);
-  if (mode < static_cast<int>(ScaleMode::kFloor) || mode > static_cast<int>(ScaleMode::kEven)) {
-    return fail(Status::kUnsupportedFormat, "scale_mode is %d; allowed: 0 (floor), 1 (ceil), 2 (rceil), 3 (even)", mode);
-  }
-  const int rule = static_cast<int>(config.nvfp4_scale);
-  if (config.nvfp4_scale != Nvfp4Scale::kAmaxOver6 && config.nvfp4_scale != Nvfp4Scale::kFourOverSix) {
-    return fail(Status::kUnsupportedFormat, "nvfp4_scale is %d; allowed: 0 (amax_over_6), 1 (four_over_six)", rule);
-  }
-  if (config.format != BlockFormat::kNvfp4 && config.global_scale != 1.0f) {
-    return fail(Status::kInvalidGlobalScale, "global_scale is %g; allowed for format %s: 1",
-                static_cast<double>(config.global_scale), name_of(config.format));
-  }
-  // Beyond these a reciprocal is no normal number, and a zero times infinity none at all. NaN fails both.
-  if (!(config.global_scale >= 0x1p-126f && config.global_scale <= 0x1p126f)) {
-    return fail(Status::kInvalidGlobalScale, "global_scale is %g; allowed: 2^-126 to 2^126",
-                static_cast<double>(config.global_scale));
-  }
-  return Status::kOk;
+  FP4PA_RETURN_IF_FAILED(api::validate_scale_layout("scale_layout", config.scale_layout));
+  FP4PA_RETURN_IF_FAILED(api::validate_scale_rules(config.scale_mode, config.nvfp4_scale));
+  return api::validate_multiplier("global_scale", config.format, config.global_scale);
 }
 
 [[nodiscard]] Status validate_shape(const QuantizeConfig& config, std::int64_t rows, std::int64_t cols) noexcept {

@@ -15,6 +15,7 @@
 #include "api/plan_access.hpp"
 #include "api/saturating.hpp"
 #include "api/stride_overlap.hpp"
+#include "api/validate_scaling.hpp"
 #include "fp4pa/cache.hpp"
 
 namespace fp4pa {
@@ -66,25 +67,7 @@ constexpr std::int64_t kMaxPages = std::numeric_limits<std::int32_t>::max();
       return fail(Status::kUnsupportedFormat, "rotation is %d; allowed: 0 (none), 16, 32, 64, 128",
                   static_cast<int>(cache.rotation));
   }
-  switch (cache.scale_mode) {
-    case ScaleMode::kFloor:
-    case ScaleMode::kCeil:
-    case ScaleMode::kRceil:
-    case ScaleMode::kEven:
-      break;
-    default:
-      return fail(Status::kUnsupportedFormat, "scale_mode is %d; allowed: 0 (floor), 1 (ceil), 2 (rceil), 3 (even)",
-                  static_cast<int>(cache.scale_mode));
-  }
-  switch (cache.nvfp4_scale) {
-    case Nvfp4Scale::kAmaxOver6:
-    case Nvfp4Scale::kFourOverSix:
-      break;
-    default:
-      return fail(Status::kUnsupportedFormat, "nvfp4_scale is %d; allowed: 0 (amax_over_6), 1 (four_over_six)",
-                  static_cast<int>(cache.nvfp4_scale));
-  }
-  return Status::kOk;
+  return validate_scale_rules(cache.scale_mode, cache.nvfp4_scale);
 }
 
 /// Format, axis and the two layouts that can be named but not read.
