@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "api/dense_strides.hpp"
+#include "api/row_strides.hpp"
 #include "api/workspace.hpp"
 #include "core/attention/row_map.hpp"
 

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "api/dense.hpp"
-#include "api/dense_strides.hpp"
 #include "api/error.hpp"
+#include "api/row_strides.hpp"
 #include "api/validate_rows.hpp"
 
 namespace fp4pa {

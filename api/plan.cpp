@@ -1,13 +1,13 @@
 // plan and run: validate, ask the back end for its choice, and later call it with that choice.
 #include <cstring>
 
-#include "api/attention_validate.hpp"
 #include "api/backend.hpp"
 #include "api/error.hpp"
 #include "api/log.hpp"
 #include "api/plan_access.hpp"
 #include "api/select.hpp"
 #include "api/validate.hpp"
+#include "api/validate_attention.hpp"
 #include "api/workspace.hpp"
 #include "fp4pa/attention.hpp"
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "api/dense_strides.hpp"
 #include "api/error.hpp"
+#include "api/row_strides.hpp"
 #include "api/saturating.hpp"
 #include "api/stride_overlap.hpp"
 #include "api/validate.hpp"

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "api/attention_params.hpp"
-#include "api/attention_validate.hpp"
 #include "api/error.hpp"
+#include "api/validate_attention.hpp"
 #include "api/workspace.hpp"
 #include "fp4pa/attention.hpp"
 #include "kernels/run.hpp"

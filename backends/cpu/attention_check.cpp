@@ -1,8 +1,8 @@
 // What a run reads from memory, checked before anything is written. The CPU can afford it: one pass over the page ids that
 // the call will follow anyway.
-#include "api/attention_validate.hpp"
 #include "api/error.hpp"
 #include "api/validate.hpp"
+#include "api/validate_attention.hpp"
 #include "backends/cpu/attention.hpp"
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "api/attention_validate.hpp"
+#include "api/validate_attention.hpp"
 #include "tests/attention/scene.hpp"
 
 using namespace fp4pa;

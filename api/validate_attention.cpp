@@ -1,4 +1,4 @@
-#include "api/attention_validate.hpp"
+#include "api/validate_attention.hpp"
 
 #include <algorithm>
 #include <cinttypes>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "api/attention_params.hpp"
-#include "api/dense_strides.hpp"
 #include "api/error.hpp"
+#include "api/row_strides.hpp"
 #include "api/saturating.hpp"
 #include "api/validate.hpp"
 #include "api/workspace.hpp"
