@@ -190,32 +190,32 @@ backend, num_threads: as append's.
 Raises Error with the value that the library refuses.)")
       .def(
           "__init__",
-          [](PyAttentionPlan* self, AnyCache cache, std::int32_t num_q_heads, std::int32_t max_batch, std::int32_t max_q_tokens,
-             std::int32_t max_q_len, std::int32_t max_kv_len, const std::string& q_dtype, const std::string& o_dtype,
-             double sm_scale, bool causal, std::int32_t sliding_window, double softcap, bool sinks, bool alibi, bool tree_mask,
-             const std::string& kind, bool batch_invariant, std::int32_t kv_split_tokens, const std::string& path, bool validate,
-             const std::optional<std::string>& backend, std::int32_t num_threads) {
+          [](PyAttentionPlan* self, AnyCache cache, std::int64_t num_q_heads, std::int64_t max_batch, std::int64_t max_q_tokens,
+             std::int64_t max_q_len, std::int64_t max_kv_len, const std::string& q_dtype, const std::string& o_dtype,
+             double sm_scale, bool causal, std::int64_t sliding_window, double softcap, bool sinks, bool alibi, bool tree_mask,
+             const std::string& kind, bool batch_invariant, std::int64_t kv_split_tokens, const std::string& path, bool validate,
+             const std::optional<std::string>& backend, std::int64_t num_threads) {
             AttentionConfig config;
-            config.num_q_heads = num_q_heads;
-            config.max_batch = max_batch;
-            config.max_q_tokens = max_q_tokens;
-            config.max_q_len = max_q_len;
-            config.max_kv_len = max_kv_len;
+            config.num_q_heads = int32_of(num_q_heads, "num_q_heads");
+            config.max_batch = int32_of(max_batch, "max_batch");
+            config.max_q_tokens = int32_of(max_q_tokens, "max_q_tokens");
+            config.max_q_len = int32_of(max_q_len, "max_q_len");
+            config.max_kv_len = int32_of(max_kv_len, "max_kv_len");
             config.q_dtype = dtype(q_dtype, "q_dtype");
             config.o_dtype = dtype(o_dtype, "o_dtype");
             config.sm_scale = float_of(sm_scale, "sm_scale");
             config.causal = causal;
-            config.sliding_window = sliding_window;
+            config.sliding_window = int32_of(sliding_window, "sliding_window");
             config.softcap = float_of(softcap, "softcap");
             config.sinks = sinks;
             config.alibi = alibi;
             config.tree_mask = tree_mask;
             config.table_kind = table_kind(kind);
             config.batch_invariant = batch_invariant;
-            config.kv_split_tokens = kv_split_tokens;
+            config.kv_split_tokens = int32_of(kv_split_tokens, "kv_split_tokens");
             config.matrix_path = matrix_path(path);
             config.validate_device_data = validate;
-            config.num_threads = num_threads;
+            config.num_threads = int32_of(num_threads, "num_threads");
             new (self) PyAttentionPlan(std::move(cache), config, backend);
           },
           "cache"_a, "num_q_heads"_a, nb::kw_only(), "max_batch"_a, "max_q_tokens"_a, "max_q_len"_a, "max_kv_len"_a,

@@ -65,7 +65,7 @@ rotation: 0, or 16, 32, 64 or 128: blocks of a Hadamard rotation of K on append 
 scale_mode: "floor", "ceil", "rceil" or "even", used when encoding MXFP4, MXFP8 and E8M0 per token.
 nvfp4_scale: "amax_over_6" or "four_over_six", used when encoding NVFP4.
 Raises ValueError for tensors that do not fit each other, Error for a description that the library refuses.)")
-      .def(nb::init<const KvTensor&, const KvTensor&, const std::string&, std::int32_t, const std::string&, const std::string&>(),
+      .def(nb::init<const KvTensor&, const KvTensor&, const std::string&, std::int64_t, const std::string&, const std::string&>(),
            "k"_a, "v"_a, nb::kw_only(), "order"_a = "hnd", "rotation"_a = 0, "scale_mode"_a = "floor",
            "nvfp4_scale"_a = "amax_over_6")
       .def_prop_ro("num_pages", [](const KvCache& c) { return c.desc().num_pages; })
@@ -81,7 +81,7 @@ Raises ValueError for tensors that do not fit each other, Error for a descriptio
 old_tier, recent: KvCache with the same heads, head_dim and rotation; recent in bf16, f16 or fp8_e4m3.
 window_tokens: 16 to 256. group_tokens: how many tokens leave the window at once.
 ring_pages: pages of the recent tier that a sequence has; 0 is the smallest number that does (min_ring_pages).)")
-      .def(nb::init<const KvCache&, const KvCache&, std::int32_t, std::int32_t, std::int32_t>(), "old_tier"_a, "recent"_a,
+      .def(nb::init<const KvCache&, const KvCache&, std::int64_t, std::int64_t, std::int64_t>(), "old_tier"_a, "recent"_a,
            nb::kw_only(), "window_tokens"_a = 64, "group_tokens"_a = 32, "ring_pages"_a = 0)
       .def_prop_ro("window_tokens", [](const TwoTierKvCache& c) { return c.desc().window_tokens; })
       .def_prop_ro("group_tokens", [](const TwoTierKvCache& c) { return c.desc().group_tokens; })

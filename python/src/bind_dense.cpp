@@ -47,9 +47,10 @@ struct Call {
   }
 };
 
-DenseLimits limits_of(std::int32_t max_batch, std::int32_t max_q_tokens, std::int32_t max_q_len, std::int32_t max_kv_tokens,
-                      std::int32_t max_kv_len) {
-  return {max_batch, max_q_tokens, max_q_len, max_kv_tokens, max_kv_len};
+DenseLimits limits_of(std::int64_t max_batch, std::int64_t max_q_tokens, std::int64_t max_q_len, std::int64_t max_kv_tokens,
+                      std::int64_t max_kv_len) {
+  return {int32_of(max_batch, "max_batch"), int32_of(max_q_tokens, "max_q_tokens"), int32_of(max_q_len, "max_q_len"),
+          int32_of(max_kv_tokens, "max_kv_tokens"), int32_of(max_kv_len, "max_kv_len")};
 }
 
 const Tensor& check_rows(const Tensor& t, std::int64_t heads, std::int64_t row, const char* wanted) {
@@ -179,17 +180,17 @@ smooth_k: quantise K less its mean over each sequence's tokens. k_global_scale, 
 backend: a name; None is FP4PA_FORCE_BACKEND's or the best available, whose memory the tensors of run() must be.)")
       .def(
           "__init__",
-          [](PyDensePlan* self, std::int32_t num_q_heads, std::int32_t num_kv_heads, std::int32_t head_dim,
-             std::int32_t max_batch, std::int32_t max_q_tokens, std::int32_t max_q_len, std::int32_t max_kv_tokens,
-             std::int32_t max_kv_len, const std::string& q_dtype, const std::string& kv_dtype, const std::string& o_dtype,
+          [](PyDensePlan* self, std::int64_t num_q_heads, std::int64_t num_kv_heads, std::int64_t head_dim,
+             std::int64_t max_batch, std::int64_t max_q_tokens, std::int64_t max_q_len, std::int64_t max_kv_tokens,
+             std::int64_t max_kv_len, const std::string& q_dtype, const std::string& kv_dtype, const std::string& o_dtype,
              double sm_scale, bool causal, const std::string& k_format, const std::string& v_format, const std::string& axis,
-             std::int32_t rotation, bool smooth_k, const std::string& mode, const std::string& nvfp4, float k_global_scale,
+             std::int64_t rotation, bool smooth_k, const std::string& mode, const std::string& nvfp4, float k_global_scale,
              float v_global_scale, bool batch_invariant, const std::string& path, const std::optional<std::string>& backend,
-             std::int32_t num_threads) {
+             std::int64_t num_threads) {
             DenseAttentionConfig config;
-            config.num_q_heads = num_q_heads;
-            config.num_kv_heads = num_kv_heads;
-            config.head_dim = head_dim;
+            config.num_q_heads = int32_of(num_q_heads, "num_q_heads");
+            config.num_kv_heads = int32_of(num_kv_heads, "num_kv_heads");
+            config.head_dim = int32_of(head_dim, "head_dim");
             config.limits = limits_of(max_batch, max_q_tokens, max_q_len, max_kv_tokens, max_kv_len);
             config.q_dtype = dtype(q_dtype, "q_dtype");
             config.kv_dtype = dtype(kv_dtype, "kv_dtype");
@@ -199,7 +200,7 @@ backend: a name; None is FP4PA_FORCE_BACKEND's or the best available, whose memo
             config.k_format = kv_format(k_format, "k_format");
             config.v_format = kv_format(v_format, "v_format");
             config.v_scale_axis = scale_axis(axis, "v_scale_axis");
-            config.rotation = static_cast<Rotation>(rotation);
+            config.rotation = static_cast<Rotation>(int32_of(rotation, "rotation"));
             config.smooth_k = smooth_k;
             config.scale_mode = scale_mode(mode);
             config.nvfp4_scale = nvfp4_scale(nvfp4);
@@ -207,7 +208,7 @@ backend: a name; None is FP4PA_FORCE_BACKEND's or the best available, whose memo
             config.v_global_scale = v_global_scale;
             config.batch_invariant = batch_invariant;
             config.matrix_path = matrix_path(path);
-            config.num_threads = num_threads;
+            config.num_threads = int32_of(num_threads, "num_threads");
             new (self) PyDensePlan(config, backend);
           },
           "num_q_heads"_a, "num_kv_heads"_a, "head_dim"_a, nb::kw_only(), "max_batch"_a, "max_q_tokens"_a, "max_q_len"_a,
@@ -232,21 +233,21 @@ say where each begins, None: all are equally long. lse: [q_tokens, num_q_heads] 
 decode: "auto", "per_tile" or "once", where K and V are decoded. The rest as DenseAttentionPlan's.)")
       .def(
           "__init__",
-          [](PyMxfp8Plan* self, std::int32_t num_q_heads, std::int32_t num_kv_heads, std::int32_t head_dim,
-             std::int32_t max_batch, std::int32_t max_q_tokens, std::int32_t max_q_len, std::int32_t max_kv_tokens,
-             std::int32_t max_kv_len, const std::string& o_dtype, double sm_scale, bool causal, const std::string& decode,
-             bool batch_invariant, const std::optional<std::string>& backend, std::int32_t num_threads) {
+          [](PyMxfp8Plan* self, std::int64_t num_q_heads, std::int64_t num_kv_heads, std::int64_t head_dim,
+             std::int64_t max_batch, std::int64_t max_q_tokens, std::int64_t max_q_len, std::int64_t max_kv_tokens,
+             std::int64_t max_kv_len, const std::string& o_dtype, double sm_scale, bool causal, const std::string& decode,
+             bool batch_invariant, const std::optional<std::string>& backend, std::int64_t num_threads) {
             Mxfp8AttentionConfig config;
-            config.num_q_heads = num_q_heads;
-            config.num_kv_heads = num_kv_heads;
-            config.head_dim = head_dim;
+            config.num_q_heads = int32_of(num_q_heads, "num_q_heads");
+            config.num_kv_heads = int32_of(num_kv_heads, "num_kv_heads");
+            config.head_dim = int32_of(head_dim, "head_dim");
             config.limits = limits_of(max_batch, max_q_tokens, max_q_len, max_kv_tokens, max_kv_len);
             config.o_dtype = dtype(o_dtype, "o_dtype");
             config.sm_scale = float_of(sm_scale, "sm_scale");
             config.causal = causal;
             config.decode = mxfp8_decode(decode);
             config.batch_invariant = batch_invariant;
-            config.num_threads = num_threads;
+            config.num_threads = int32_of(num_threads, "num_threads");
             new (self) PyMxfp8Plan(config, backend);
           },
           "num_q_heads"_a, "num_kv_heads"_a, "head_dim"_a, nb::kw_only(), "max_batch"_a, "max_q_tokens"_a, "max_q_len"_a,

@@ -86,7 +86,7 @@ KvTensorDesc KvTensor::describe(PageOrder order, std::int32_t heads, std::int32_
   return desc;
 }
 
-KvCache::KvCache(const KvTensor& k, const KvTensor& v, const std::string& order, std::int32_t rotation, const std::string& mode,
+KvCache::KvCache(const KvTensor& k, const KvTensor& v, const std::string& order, std::int64_t rotation, const std::string& mode,
                  const std::string& nvfp4)
     : k_(k), v_(v), order_(page_order(order)) {
   const Axes axes = axes_of(order_);
@@ -95,7 +95,7 @@ KvCache::KvCache(const KvTensor& k, const KvTensor& v, const std::string& order,
   desc_.num_kv_heads = int32_of(k_.data().extent(axes.heads), "num_kv_heads");
   desc_.page_size = int32_of(k_.data().extent(axes.tokens), "page_size");
   desc_.head_dim = int32_of(k_.head_dim(), "head_dim");
-  desc_.rotation = static_cast<Rotation>(rotation);
+  desc_.rotation = static_cast<Rotation>(int32_of(rotation, "rotation"));
   desc_.scale_mode = scale_mode(mode);
   desc_.nvfp4_scale = nvfp4_scale(nvfp4);
   const Place where = place();
@@ -104,15 +104,16 @@ KvCache::KvCache(const KvTensor& k, const KvTensor& v, const std::string& order,
   check(validate(desc_));
 }
 
-TwoTierKvCache::TwoTierKvCache(const KvCache& old_tier, const KvCache& recent, std::int32_t window_tokens,
-                               std::int32_t group_tokens, std::int32_t ring_pages)
+TwoTierKvCache::TwoTierKvCache(const KvCache& old_tier, const KvCache& recent, std::int64_t window_tokens,
+                               std::int64_t group_tokens, std::int64_t ring_pages)
     : old_(old_tier), recent_(recent) {
   place().also(recent_.memory());
   desc_.old_tier = old_.desc();
   desc_.recent = recent_.desc();
-  desc_.window_tokens = window_tokens;
-  desc_.group_tokens = group_tokens;
-  desc_.ring_pages = ring_pages != 0 ? ring_pages : min_ring_pages(window_tokens, group_tokens, recent_.desc().page_size);
+  desc_.window_tokens = int32_of(window_tokens, "window_tokens");
+  desc_.group_tokens = int32_of(group_tokens, "group_tokens");
+  desc_.ring_pages = int32_of(ring_pages, "ring_pages");
+  if (ring_pages == 0) desc_.ring_pages = min_ring_pages(desc_.window_tokens, desc_.group_tokens, recent_.desc().page_size);
   check(validate(desc_));
 }
 

@@ -40,7 +40,7 @@ class KvTensor {
 /// One pool of pages. Keeps its tensors.
 class KvCache {
  public:
-  KvCache(const KvTensor& k, const KvTensor& v, const std::string& order, std::int32_t rotation, const std::string& mode,
+  KvCache(const KvTensor& k, const KvTensor& v, const std::string& order, std::int64_t rotation, const std::string& mode,
           const std::string& nvfp4);
 
   [[nodiscard]] const KvCacheDesc& desc() const { return desc_; }
@@ -57,8 +57,8 @@ class KvCache {
 /// The newest tokens in 16 or 8 bits, everything older in another format. Keeps both caches.
 class TwoTierKvCache {
  public:
-  TwoTierKvCache(const KvCache& old_tier, const KvCache& recent, std::int32_t window_tokens, std::int32_t group_tokens,
-                 std::int32_t ring_pages);
+  TwoTierKvCache(const KvCache& old_tier, const KvCache& recent, std::int64_t window_tokens, std::int64_t group_tokens,
+                 std::int64_t ring_pages);
 
   [[nodiscard]] const TwoTierDesc& desc() const { return desc_; }
   [[nodiscard]] Place place() const { return old_.place(); }

@@ -17,7 +17,7 @@ void check(Status status) {
 void refuse(const std::string& is, const std::string& allowed) { throw nb::value_error((is + "; allowed: " + allowed).c_str()); }
 
 std::int32_t int32_of(std::int64_t value, const char* what) {
-  if (value > INT32_MAX) refuse(std::string(what) + " is " + std::to_string(value), "up to 2^31 - 1");
+  if (value < INT32_MIN || value > INT32_MAX) refuse(std::string(what) + " is " + std::to_string(value), "-2^31 to 2^31 - 1");
   return static_cast<std::int32_t>(value);
 }
 

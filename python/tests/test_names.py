@@ -74,7 +74,7 @@ def test_plans(frame, arguments, status, detail):
     refused(lambda: make_plan(frame, **arguments), status, detail)
 
 
-@pytest.mark.parametrize("arguments", [dict(causal=1), dict(max_batch=2**31), dict(max_batch=1.5), dict(sinks=None), dict(q_dtype=None),
+@pytest.mark.parametrize("arguments", [dict(causal=1), dict(max_batch=2**70), dict(max_batch=1.5), dict(sinks=None), dict(q_dtype=None),
                                        dict(nonsense=1)], ids=str)
 def test_types(frame, arguments):
     with pytest.raises(TypeError):

@@ -133,6 +133,26 @@ def make_cache(frame, k="mxfp4", v="nvfp4", size=(8, PAGE, HEADS, DIM), axes=("h
     return fp4pa.KvCache(*(kv_tensor(frame, f, *size, scale_axis=a, global_scale=g) for f, a, g in zip((k, v), axes, scales)), **more)
 
 
+def test_numbers_that_the_library_does_not_have(frame):
+    """Too large for its integers, and too small for a float, where a 0 would stand for something else."""
+    cache = fp4pa.KvCache(*(kv_tensor(frame, "mxfp4", 8, PAGE, HEADS, DIM) for _ in "kv"))
+    limits = dict(max_batch=1, max_q_tokens=1, max_q_len=1, max_kv_len=64)
+    dense = dict(max_batch=1, max_q_tokens=1, max_q_len=1, max_kv_tokens=64, max_kv_len=64)
+    for name, value in (("max_kv_len", 2**31), ("max_batch", -2**31 - 1), ("sliding_window", 2**40), ("num_threads", 2**31)):
+        with pytest.raises(ValueError, match=f"{name} is {value}; allowed: -2\\^31 to 2\\^31 - 1"):
+            fp4pa.AttentionPlan(cache, Q_HEADS, **limits | {name: value})
+    for kind in (fp4pa.DenseAttentionPlan, fp4pa.Mxfp8AttentionPlan):
+        with pytest.raises(ValueError, match="max_kv_tokens is 4294967296"):
+            kind(Q_HEADS, HEADS, DIM, **dense | dict(max_kv_tokens=2**32))
+        with pytest.raises(ValueError, match="sm_scale is 1e-46"):
+            kind(Q_HEADS, HEADS, DIM, **dense, sm_scale=1e-46)
+    for name in ("sm_scale", "softcap"):
+        with pytest.raises(ValueError, match=f"{name} is 1e-50, which is no float32 but 0; allowed: 0, or"):
+            fp4pa.AttentionPlan(cache, Q_HEADS, **limits, **{name: 1e-50})
+    with pytest.raises(ValueError, match="rotation is 2147483648"):
+        fp4pa.KvCache(*(kv_tensor(frame, "mxfp4", 8, PAGE, HEADS, DIM) for _ in "kv"), rotation=2**31)
+
+
 @pytest.mark.parametrize("arguments, status, detail", [
     (dict(size=(0, 16, 2, 64)), "kInvalidSize", "num_pages is 0"),
     (dict(size=(4, 16, 0, 64)), "kInvalidSize", "num_kv_heads is 0"),
