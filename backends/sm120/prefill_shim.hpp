@@ -3,7 +3,7 @@
 //
 // It is sm_80's prefill with another first product. Queries are A: a warp holds 16 rows, and P goes from the first product's
 // accumulators to the second one's A without leaving its lane. Keys are B (E4M3 of MXFP8; E2M1 of MXFP4 and of a scale per token,
-// spread into bytes), queries two terms of E4M3, which are a bf16 exactly (query.hpp). Scales find their lanes:
+// spread into bytes), queries two terms of E4M3, which are a bf16 within 2^13 of its group's largest exactly (query.hpp). Scales find their lanes:
 //
 //   SFA  of query row m is read from lane 4(m%8) + 2 tid + m/8: tid is the term, the byte the block of 32 dims. One register
 //        a row tile.

@@ -5,7 +5,7 @@
 // nothing of the keys is read or moved again. Each term is what the terms before it left over, with scales of its own:
 //
 //   E4M3   four significant bits, and the sign of the rest is a fifth: two terms are a bf16 exactly, three an f16 (of elements
-//          within 2^-14 of their group's largest; below that the error is 2^-18 of that largest, or less)
+//          within 2^-13 and 2^-14 of their group's largest; below that the error is 2^-21 and 2^-18 of that largest, or less)
 //   E2M1   a term leaves at most a sixth of its group's largest element. A score may be the small difference of large products: four
 //          terms were as good as contracts ask for where logits are flat, five where they are steep
 //

@@ -141,7 +141,8 @@ class AttentionPlan {
 /// Rows that see no key get O = 0 and LSE = -inf (or the sink's logit).
 /// Against double precision over the values in the cache O, before it is rounded to o_dtype, is within 2e-3 (norm of the error by norm of O)
 /// and LSE within 1e-3, as long as sm_scale times the magnitudes of a score's products add up to no more than about 2000: of more, f32
-/// sums lose more.
+/// sums lose more. Where keys are multiplied as they lie (MatrixPath: SM120, gfx950), Q is a sum of operands, and what that leaves of Q counts beside: 2^-14 of
+/// those magnitudes where Q is f32 or rotated, 6^-5 of a group's largest element with NVFP4 keys, 2^-21 of it else (docs/sm120.md).
 /// NaN or infinity in V of a key that a mask hides may reach visible rows of the same tile, KV head and sequence: 0 times NaN is NaN.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kInvalidArgument (recent_table with a plan of one tier),
 ///         kWorkspaceTooSmall, kPlanMismatch (a plan of another kind of device, too), kBackendUnavailable (no kernels for the current device), kDeviceError; where lengths and tables are looked

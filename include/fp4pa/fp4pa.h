@@ -526,7 +526,9 @@ FP4PA_API int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan);
 
 /* O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE. Rows that see no key get O = 0 and LSE = -inf (or the sink's
  * logit). Against double precision over the values in the cache O, before it is rounded to o_dtype, is within 2e-3 (norm of the error by
- * norm of O) and LSE within 1e-3, as long as sm_scale times the magnitudes of a score's products add up to no more than about 2000 (of more, f32 sums lose more). NaN or infinity in V of a key that a mask
+ * norm of O) and LSE within 1e-3, as long as sm_scale times the magnitudes of a score's products add up to no more than about 2000 (of more, f32 sums lose more; where keys are
+ * multiplied as they lie, on SM120 and gfx950, what operands leave of Q counts beside: 2^-14 of those magnitudes where Q is f32 or rotated, 6^-5 of a
+ * group's largest element with NVFP4 keys, 2^-21 of it else). NaN or infinity in V of a key that a mask
  * hides may reach visible rows of the same tile, KV head and sequence. Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
  * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size; recent_table with a plan of
  * one tier), FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of another kind of device, too), FP4PA_BACKEND_UNAVAILABLE (no kernels for
