@@ -79,11 +79,12 @@ double attend_row(const QueryRow& row, Keys&& key, Values&& value, std::span<dou
     if (row.softcap != 0.0) logit = row.softcap * std::tanh(logit / row.softcap);
     logit += row.alibi_slope * static_cast<double>(t - position);
     logits[static_cast<std::size_t>(t)] = logit;
-    // Written so that a NaN logit survives instead of losing every comparison.
-    if (!(logit <= largest)) largest = logit;
+    // Written so that a NaN logit survives instead of losing every comparison, before it and after.
+    if (!std::isnan(largest) && !(logit <= largest)) largest = logit;
   }
   for (double& o : out) o = 0.0;
   if (largest == none) return none;
+  if (row.sink.has_value() && std::isinf(*row.sink) && *row.sink == largest) return largest;  // beside it nothing counts
 
   double denominator = row.sink.has_value() ? std::exp(*row.sink - largest) : 0.0;
   for (std::int64_t t = 0; t < row.num_keys; ++t) {

@@ -74,7 +74,7 @@ struct Place {
   }
   const unsigned code = column % 2 == 0 ? row[column / 2] & 15u : row[column / 2] >> 4;
   const std::uint8_t scale = scale_byte(tensor, head_dim, place, head, column);
-  if (tensor.format == KvFormat::kNvfp4) return decode_e2m1(code) * decode_e4m3(scale) * multiplier;
+  if (tensor.format == KvFormat::kNvfp4) return decode_e2m1(code) * decode_e4m3(scale & 0x7f) * multiplier;  // UE4M3 has no sign
   return decode_e2m1(code) * decode_e8m0(scale);
 }
 

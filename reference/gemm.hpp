@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/formats/elements.hpp"
 #include "fp4pa/gemm.hpp"
+#include "reference/element.hpp"
 
 namespace fp4pa::reference {
 
@@ -25,7 +25,6 @@ struct Matrix {
 
 /// Weight `index` of a batch, decoded; memory is the host's.
 [[nodiscard]] inline Matrix decode(const Fp4Weight& w, std::int64_t index = 0) {
-  constexpr double kMagnitude[8] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const std::int64_t group = group_size(w.format);
   const std::int64_t groups = (w.cols + group - 1) / group;
   const std::int64_t row_bytes = groups * group / 2;
@@ -38,8 +37,8 @@ struct Matrix {
     for (std::int64_t c = 0; c < w.cols; ++c) {
       const unsigned code = codes[r * row_bytes + c / 2] >> (c % 2 * 4) & 15u;
       const std::uint8_t s = scales[scale_index(w.scale_layout, r, c / group, groups)];
-      const double scale = w.format == BlockFormat::kNvfp4 ? double{core::UE4M3::decode(s)} * global : std::exp2(int{s} - 127);
-      m.at[static_cast<std::size_t>(r * w.cols + c)] = (code & 8u ? -1 : 1) * kMagnitude[code & 7u] * scale;
+      const double scale = w.format == BlockFormat::kNvfp4 ? decode_e4m3(s & 0x7f) * global : decode_e8m0(s);
+      m.at[static_cast<std::size_t>(r * w.cols + c)] = decode_e2m1(code) * scale;
     }
   }
   return m;

@@ -101,9 +101,9 @@ TEST_CASE("mutants: a missing block barrier is found") {
 
 TEST_CASE("mutants: a block barrier that one warp does not come to is always found") {
   for (const int instance : {kDecode, kRecent, kPrefill}) {
-    for (const auto& [place, t] : leave_out_each(instance, Fault::Kind::kBlockBarrierOne, "one warp not at the block barrier")) {
-      CHECK(t.found == t.planted);
-    }
+    const auto tally = leave_out_each(instance, Fault::Kind::kBlockBarrierOne, "one warp not at the block barrier");
+    CHECK(tally.size() >= 3);
+    for (const auto& [place, t] : tally) CHECK(t.found == t.planted);
   }
 }
 

@@ -115,9 +115,11 @@ TEST_CASE("attention: a sink adds to the denominator only") {
   std::vector<double> out;
   CHECK(line.attend(row, out) == doctest::Approx(std::log(20.0)));
   CHECK(out[0] == doctest::Approx(123.4 / 2));
-  row.sink = 800.0;  // beyond exp's range, were it not the maximum
-  CHECK(line.attend(row, out) == doctest::Approx(800.0));
-  CHECK(out[0] == 0.0);
+  for (const double sink : {800.0, std::numeric_limits<double>::infinity()}) {  // beyond exp's range, were it not the maximum
+    row.sink = sink;
+    CHECK(line.attend(row, out) == sink);
+    CHECK(out[0] == 0.0);
+  }
 }
 
 TEST_CASE("attention: a tree mask replaces the causal rule among the queries, and never hides the context") {
@@ -179,9 +181,11 @@ TEST_CASE("attention: magnitudes whose exponential overflows, and NaN that must 
   std::vector<double> out;
   CHECK(large.attend(row_over(large), out) == doctest::Approx(1000.0 + std::log(2.0)));
   CHECK(out == std::vector<double>{2.0, 4.0});
-  const Line broken{{1.0, std::nan(""), 2.0}, {{1, 1}, {1, 1}, {1, 1}}};
-  CHECK(std::isnan(broken.attend(row_over(broken), out)));
-  CHECK(std::isnan(out[0]));
+  for (const double behind : {2.0, -std::numeric_limits<double>::infinity()}) {
+    const Line broken{{1.0, std::nan(""), behind}, {{1, 1}, {1, 1}, {1, 1}}};
+    CHECK(std::isnan(broken.attend(row_over(broken), out)));
+    CHECK(std::isnan(out[0]));
+  }
 }
 
 TEST_CASE("attention: the vectorised dot product is a dot product at every length") {

@@ -83,6 +83,8 @@ TEST_CASE("dequantize: NVFP4 scales by sixteen and by the tensor") {
   n.scales[2 * 7 + 1] = 0x40;
   CHECK(n.at(0, 2, 0, 0) == 1.5);
   CHECK(n.at(0, 2, 0, 16) == 3.0);
+  n.scales[2 * 7] = 0xB8;  // UE4M3: the bit of a sign is none
+  CHECK(n.at(0, 2, 0, 0) == 1.5);
   const float per_head[] = {2.0f, 8.0f};
   n.cache.k.global_scale_ptr = per_head;
   CHECK(n.at(0, 2, 0, 0) == 12.0);  // one value for all heads, and it replaces the description's
