@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "core/formats/elements.hpp"
 #include "tests/gemm/problem.hpp"
 
 using namespace fp4pa;
