@@ -101,8 +101,6 @@ PRODUCTS = [
     Product("W4A4, native", "gfx950", "gemm_native(Mxfp4, 64)", "mxfp4", 64, 64, 4, 128),
     Product("W4A16, X in terms", "gfx950", "gemm_terms(Mxfp4, 16)", "mxfp4", 16, 384, 2, 32),
     Product("W4A16, X in terms", "gfx950", "gemm_terms(Mxfp4, 64)", "mxfp4", 64, 384, 4, 128),
-    Product("W decoded", "gfx950", "gemm(Mxfp4, 16)", "mxfp4", 16, 256, 2, 32),
-    Product("W decoded", "gfx950", "gemm(Mxfp4, 64)", "mxfp4", 64, 256, 4, 128),
     Product("W decoded", "gfx950", "gemm(Nvfp4, 16)", "nvfp4", 16, 256, 2, 32),
     Product("W decoded", "gfx950", "gemm(Nvfp4, 64)", "nvfp4", 64, 256, 4, 128),
 ]
