@@ -29,8 +29,7 @@ unsigned architecture_of(const hipDeviceProp_t& properties) noexcept {
   return architecture & FP4PA_HIP_ARCHITECTURE_BITS;
 }
 
-/// A runtime writes as much as its own release's structure has, which grew from 792 bytes to 1472: room for both, whatever the
-/// headers say that this was compiled with.
+/// A runtime writes as much as its own release's structure has, which may be longer than in the headers that this was compiled with.
 union RoomyProperties {
   hipDeviceProp_t properties{};
   char room[4096];

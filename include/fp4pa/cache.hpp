@@ -87,8 +87,8 @@ enum class PageOrder : std::int32_t {
 /// Fills the strides of `k` and `v` for four separate dense arrays (K codes, K scales, V codes, V scales) in the given
 /// order. Formats, axes, num_kv_heads, head_dim and page_size must be set, and are not checked here; pointers are left alone.
 FP4PA_API void set_dense_strides(KvCacheDesc& cache, PageOrder order) noexcept;
-/// Bytes of the dense arrays that `set_dense_strides` describes for `tensor`, which is cache.k or cache.v; 0 for sizes that no cache has (last_error_detail says which), and for more
-/// bytes than an address space has.
+/// Bytes of the dense arrays that `set_dense_strides` describes for `tensor`, which is cache.k or cache.v; 0 for sizes that no cache has
+/// (last_error_detail says which), and for more bytes than an address space has.
 [[nodiscard]] FP4PA_API std::int64_t dense_data_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
 [[nodiscard]] FP4PA_API std::int64_t dense_scale_bytes(const KvCacheDesc& cache, const KvTensorDesc& tensor) noexcept;
 /// Fills strides and pointers for interleaved pages [K codes, K scales, V codes, V scales], each part padded to 16 bytes,
@@ -170,8 +170,8 @@ struct ExecDesc {
 /// Writes token i of `k` and `v` to slot `slots[i]` (page slot / page_size, row slot % page_size), rotating K and quantising
 /// on the way. Negative slots are skipped. Slots must be distinct, which is not checked. With V scaled along tokens, tokens come in runs that
 /// start at a group boundary and hold whole groups; only the last group that the call writes in a page may be shorter (its
-/// missing rows count as zeros and it cannot be extended later; of a page's runs that is checked where one follows the other). So V along tokens without a recent tier is for what comes in whole groups, prompts;
-/// token by token it needs append_two_tier.
+/// missing rows count as zeros and it cannot be extended later; of a page's runs that is checked where one follows the other). So V along tokens
+/// without a recent tier is for what comes in whole groups, prompts; token by token it needs append_two_tier.
 ///
 /// The CPU checks every slot before it writes anything. A GPU checks none unless `exec.validate_device_data` asks for it: a token whose
 /// slot is past the pool is skipped, V of a token that begins inside a group, or follows a gap in one, is not stored although its K is
