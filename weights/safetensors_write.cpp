@@ -129,6 +129,11 @@ class Partial {
     if (std::fwrite(bytes, 1, size, file_) != size) refuse(path_, std::generic_category().message(errno));
   }
   void complete() {
+    // On the disk before it takes another file's place: what a power cut leaves is one of the two, and not an empty one.
+    // (EINVAL: a file system that knows no such thing.)
+    if (std::fflush(file_) != 0 || (::fsync(::fileno(file_)) != 0 && errno != EINVAL)) {
+      refuse(path_, std::generic_category().message(errno));
+    }
     if (std::fclose(std::exchange(file_, nullptr)) != 0) refuse(path_, std::generic_category().message(errno));
     std::error_code error;
     if (const fs::file_status before = fs::status(target_, error); fs::exists(before)) {
