@@ -44,10 +44,10 @@ std::uint8_t random_code(KvFormat format, test::Random& random) {
   return static_cast<std::uint8_t>((byte & 0x87) | exponent << 3);
 }
 
-/// A scale between 1/8 and 2.
+/// A scale between 1/8 and 2; every second of NVFP4 with the sign bit, which UE4M3 does not look at.
 std::uint8_t random_scale(KvFormat format, test::Random& random) {
   const auto bits = static_cast<int>(random.bits() & 0xFF);
-  return static_cast<std::uint8_t>(format == KvFormat::kNvfp4 ? 0x20 + bits % 0x20 : 124 + bits % 5);
+  return static_cast<std::uint8_t>(format == KvFormat::kNvfp4 ? (bits & 0x80) | (0x20 + bits % 0x20) : 124 + bits % 5);
 }
 
 bool has_global_scale(KvFormat format) { return format == KvFormat::kNvfp4 || format == KvFormat::kFp8E4m3; }
