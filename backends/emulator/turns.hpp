@@ -1,15 +1,11 @@
 // Warps of a block, one at a time: a warp runs until it comes to a block barrier or to its end, then the order decides who
 // is next. So every run with the same order is the same run, and a barrier that not all warps reach is noticed at once.
-//
-// Warps are threads that hand on a single turn. They could be fibres, but threads are understood by every sanitizer
-// and debugger, and turns change only at block barriers.
 #pragma once
 
 #include <exception>
-#include <semaphore>
-#include <thread>
 #include <vector>
 
+#include "backends/emulator/fiber.hpp"
 #include "backends/emulator/findings.hpp"
 #include "backends/emulator/order.hpp"
 
@@ -23,10 +19,8 @@ class Turns {
   /// Calls f(warp) for every warp, and returns when all have ended. What f throws is thrown again.
   template <class F>
   void run(F&& f) {
-    std::vector<std::thread> threads;
     for (int w = 0; w < size(); ++w) {
-      threads.emplace_back([this, w, &f] {
-        warps_[idx(w)].turn.acquire();
+      fiber(idx(w)).start([this, w, &f] {
         if (!given_up_) {
           try {
             f(w);
@@ -37,11 +31,9 @@ class Turns {
           }
         }
         warps_[idx(w)].state = State::kEnded;
-        pass_on();
       });
     }
-    pass_on();
-    for (std::thread& t : threads) t.join();
+    for (int w = next(); w >= 0; w = next()) fiber(idx(w)).resume();
     if (thrown_) std::rethrow_exception(thrown_);
   }
 
@@ -49,8 +41,7 @@ class Turns {
   void barrier(int warp, const Site& site) {
     warps_[idx(warp)].state = State::kWaits;
     warps_[idx(warp)].site = site;
-    pass_on();
-    warps_[idx(warp)].turn.acquire();
+    fiber(idx(warp)).yield();
     if (given_up_) throw GivenUp();
   }
 
@@ -61,15 +52,12 @@ class Turns {
   struct GivenUp {};
   enum class State { kReady, kWaits, kEnded };
   struct Warp {
-    std::binary_semaphore turn{0};
     State state = State::kReady;
     Site site{};
   };
 
   [[nodiscard]] int size() const { return static_cast<int>(warps_.size()); }
   static std::size_t idx(int i) { return static_cast<std::size_t>(i); }
-
-  // All of the following is done by whoever has the turn; the semaphores order it.
 
   [[nodiscard]] std::vector<int> in_state(State state) const {
     std::vector<int> found;
@@ -79,20 +67,20 @@ class Turns {
     return found;
   }
 
-  void pass_on() {
+  /// The warp whose turn it is, -1 when all have ended.
+  int next() {
     std::vector<int> ready = in_state(State::kReady);
     if (ready.empty()) {
       const std::vector<int> waiting = in_state(State::kWaits);
-      if (waiting.empty()) return;  // all have ended
+      if (waiting.empty()) return -1;
       check_meeting(waiting);
       ++barriers_;
       for (const int w : waiting) warps_[idx(w)].state = State::kReady;
       ready = waiting;
     }
-    std::size_t next = 0;
-    if (order_.kind == Order::Kind::kBackwards) next = ready.size() - 1;
-    if (order_.kind == Order::Kind::kRandom) next = idx(dice_.below(static_cast<int>(ready.size())));
-    warps_[idx(ready[next])].turn.release();
+    if (order_.kind == Order::Kind::kBackwards) return ready.back();
+    if (order_.kind == Order::Kind::kRandom) return ready[idx(dice_.below(static_cast<int>(ready.size())))];
+    return ready.front();
   }
 
   /// Everybody who has not ended waits. That is a meeting if nobody has ended and all came to the same barrier.
