@@ -2,7 +2,7 @@
 // emulator changes its turn at every barrier; between threads, such a change takes system calls and a scheduler.
 //
 // setcontext begins a fiber once, and later turns are handed over by _longjmp: swapcontext would set the signal mask, by two system calls,
-// which took nine tenths of the time of tests/kernels. The address sanitizer is not told of these stacks.
+// which where they are slow took nine tenths of the time of tests/kernels. The address sanitizer is not told of these stacks.
 #pragma once
 
 #include <sys/mman.h>
