@@ -127,11 +127,12 @@ build_conformance() {
     esac
     if [ "$RUNTIME" = cuda ]; then
       "$(cached CMAKE_CUDA_COMPILER)" --expt-relaxed-constexpr "${options[@]}" "${common[@]}" \
-        "tests/conformance/device/$name.cu" || return 1
+        "tests/conformance/device/$name.cu" backends/emulator/isa/product.cpp || return 1
     else
       include=$(cached FP4PA_HIP_INCLUDE_DIR)
       "$(cached FP4PA_HIP_COMPILER)" -x hip -nogpulib -nogpuinc -Wno-inline-asm -D__HIP_PLATFORM_AMD__ "-I$include" \
-        "${options[@]}" "${common[@]}" "tests/conformance/device/$name.hip" "-L${include%/*}/lib" -lamdhip64 || return 1
+        "${options[@]}" "${common[@]}" "tests/conformance/device/$name.hip" -x c++ backends/emulator/isa/product.cpp \
+        "-L${include%/*}/lib" -lamdhip64 || return 1
     fi
   done
 }

@@ -42,15 +42,16 @@ struct BankCount {
 
 inline constexpr std::uint32_t kInactive = 0xffffffffu;
 
+inline constexpr int kMostLanes = 64;  // of a warp
+
 /// One instruction of a warp.
 /// @param offset  of every lane, or kInactive
-template <int kLanes>
-BankCount count_banks(BankRule rule, int bytes, const std::uint32_t* offset) {
+inline BankCount count_banks(BankRule rule, int lanes, int bytes, const std::uint32_t* offset) {
   BankCount count{1, 0, 0};
-  const int step = rule.phase_lanes(bytes, kLanes);
+  const int step = rule.phase_lanes(bytes, lanes);
   const int words = bytes < 4 ? 1 : bytes / 4;
-  for (int first = 0; first < kLanes; first += step) {
-    std::array<std::uint32_t, 4 * kLanes> seen{};
+  for (int first = 0; first < lanes; first += step) {
+    std::array<std::uint32_t, 4 * kMostLanes> seen{};
     int n = 0;
     for (int lane = first; lane < first + step; ++lane) {
       if (offset[lane] == kInactive) continue;
@@ -92,16 +93,18 @@ class BankTable {
 /// The accesses of a lane region, put together again into instructions: lanes run one after the other, so the k-th access of
 /// each lane at one place of the source is taken to be one instruction. Where lanes skip turns of a loop differently, that
 /// is only nearly so.
-template <int kLanes>
 class RegionLog {
  public:
+  /// @param lanes  of the warp
+  explicit RegionLog(int lanes) : lanes_(static_cast<std::size_t>(lanes)) {}
+
   void add(std::uint16_t site, int lane, std::uint32_t offset, int bytes) {
     if (site >= sites_.size()) sites_.resize(site + std::size_t{1});
     Entry& e = sites_[site];
     if (e.offsets.empty()) active_.push_back(site);
     e.bytes = bytes;
-    const auto row = static_cast<std::size_t>(e.turns[static_cast<std::size_t>(lane)]++) * kLanes;
-    if (row + kLanes > e.offsets.size()) e.offsets.resize(row + kLanes, kInactive);
+    const auto row = static_cast<std::size_t>(e.turns[static_cast<std::size_t>(lane)]++) * lanes_;
+    if (row + lanes_ > e.offsets.size()) e.offsets.resize(row + lanes_, kInactive);
     e.offsets[row + static_cast<std::size_t>(lane)] = offset;
   }
   /// Calls f(site, bytes, offsets of all lanes) for every instruction, and forgets them.
@@ -109,7 +112,7 @@ class RegionLog {
   void each_instruction(F&& f) {
     for (const std::uint16_t site : active_) {
       Entry& e = sites_[site];
-      for (std::size_t row = 0; row < e.offsets.size(); row += kLanes) f(site, e.bytes, &e.offsets[row]);
+      for (std::size_t row = 0; row < e.offsets.size(); row += lanes_) f(site, e.bytes, &e.offsets[row]);
       e.offsets.clear();
       e.turns.fill(0);
     }
@@ -119,9 +122,10 @@ class RegionLog {
  private:
   struct Entry {
     std::vector<std::uint32_t> offsets;  // [turn][lane]
-    std::array<int, kLanes> turns{};
+    std::array<int, kMostLanes> turns{};
     int bytes = 0;
   };
+  std::size_t lanes_;
   std::vector<Entry> sites_;
   std::vector<std::uint16_t> active_;
 };

@@ -24,7 +24,7 @@ template <int kLanes, class F>
 BankCount count(BankRule rule, int bytes, F&& offset) {
   std::array<std::uint32_t, kLanes> offsets;
   for (int lane = 0; lane < kLanes; ++lane) offsets[static_cast<std::size_t>(lane)] = static_cast<std::uint32_t>(offset(lane));
-  return emulator::count_banks<kLanes>(rule, bytes, offsets.data());
+  return emulator::count_banks(rule, kLanes, bytes, offsets.data());
 }
 
 const char* name_of(core::KvKind kind) {

@@ -10,20 +10,13 @@
 // and NaN scales give NaN in every sum that they enter, zeros included.
 #pragma once
 
-#include <cmath>
 #include <concepts>
 #include <cstdint>
 
 #include "backends/emulator/isa/codes.hpp"
+#include "backends/emulator/isa/product.hpp"
 
 namespace fp4pa::emulator::isa {
-
-/// Where a code begins.
-struct Place {
-  int lane;
-  int reg;
-  int bit;
-};
 
 /// Where a scale byte is.
 struct ScalePlace {
@@ -41,70 +34,115 @@ struct Selectors {
 
 namespace detail {
 
-template <class Table, class Registers>
-double element(const Table& values, const Registers& registers, Place at) {
-  const std::uint32_t word = registers[at.lane][at.reg];
-  return values[(word >> at.bit) & (values.size() - 1)];
+/// Where the elements of a matrix are, and how many registers of a lane they fill.
+template <int kRows, int kCols>
+struct Layout {
+  Place at[kRows][kCols] = {};
+  int registers = 0;
+};
+template <int kRows, int kCols, class At>
+constexpr Layout<kRows, kCols> layout(const At& at) {
+  Layout<kRows, kCols> l;
+  for (int row = 0; row < kRows; ++row) {
+    for (int col = 0; col < kCols; ++col) {
+      l.at[row][col] = at(row, col);
+      if (l.at[row][col].reg >= l.registers) l.registers = l.at[row][col].reg + 1;
+    }
+  }
+  return l;
 }
 
-template <class Table, class Scales>
-double scale(const Table& values, const Scales& scales, ScalePlace at) {
-  return values[(static_cast<std::uint32_t>(scales[at.lane]) >> (8 * at.byte)) & 0xffu];
+template <class Isa>
+struct Layouts {
+  static constexpr auto kA = layout<Isa::kM, Isa::kK>([](int m, int k) { return Isa::a_at(m, k); });
+  static constexpr auto kB = layout<Isa::kK, Isa::kN>([](int k, int n) { return Isa::b_at(k, n); });
+  static constexpr auto kD = layout<Isa::kM, Isa::kN>([](int m, int n) { return Isa::d_at(m, n); });
+};
+
+/// One of the words' bytes as a scale.
+template <class Code, int kLanes>
+double scale(const std::uint32_t (&words)[kLanes], ScalePlace at) {
+  return code_table<Code>()[(words[at.lane] >> (8 * at.byte)) & 0xffu];
+}
+
+/// What the codes of a matrix mean.
+template <class Code, int kRows, int kCols, int kLanes, int kRegisters>
+void decode(const Layout<kRows, kCols>& layout, const std::uint32_t (&words)[kLanes][kRegisters], double (&values)[kRows][kCols]) {
+  isa::decode(kRows * kCols, &layout.at[0][0], &words[0][0], kRegisters, Code::kWidth, code_table<Code>().data(), &values[0][0]);
+}
+
+/// A's and B's registers and scales, [lane].
+template <class Isa>
+struct Operands {
+  std::uint32_t a[Isa::kLanes][Layouts<Isa>::kA.registers];
+  std::uint32_t b[Isa::kLanes][Layouts<Isa>::kB.registers];
+  std::uint32_t sfa[Isa::kLanes], sfb[Isa::kLanes];  // not set without scales
+};
+/// A B as D's registers lie.
+template <class Isa>
+using Sums = double[Isa::kLanes][Layouts<Isa>::kD.registers];
+
+template <class Isa>
+void product(const Operands<Isa>& in, const Selectors& select, Sums<Isa>& out) {
+  constexpr int kBlock = Isa::kK / Isa::kBlocks;
+  double a[Isa::kM][Isa::kK], b[Isa::kK][Isa::kN];
+  decode<typename Isa::CodeA>(Layouts<Isa>::kA, in.a, a);
+  decode<typename Isa::CodeB>(Layouts<Isa>::kB, in.b, b);
+
+  double sums[Isa::kM][Isa::kN] = {};
+  for (int block = 0; block < Isa::kBlocks; ++block) {
+    double products[Isa::kM][Isa::kN];
+    multiply(Isa::kM, Isa::kN, kBlock, &a[0][block * kBlock], Isa::kK, b[block * kBlock], &products[0][0]);
+    double b_scales[Isa::kN];
+    for (int n = 0; n < Isa::kN; ++n) {
+      if constexpr (std::same_as<typename Isa::Scale, ScaleNone>) {
+        b_scales[n] = 1.0;
+      } else {
+        b_scales[n] = scale<typename Isa::Scale>(in.sfb, Isa::sfb_at(n, block, select));
+      }
+    }
+    for (int m = 0; m < Isa::kM; ++m) {
+      double a_scale = 1.0;
+      if constexpr (!std::same_as<typename Isa::Scale, ScaleNone>) {
+        a_scale = scale<typename Isa::Scale>(in.sfa, Isa::sfa_at(m, block, select));
+      }
+      for (int n = 0; n < Isa::kN; ++n) sums[m][n] += products[m][n] * a_scale * b_scales[n];
+    }
+  }
+  for (int m = 0; m < Isa::kM; ++m) {
+    for (int n = 0; n < Isa::kN; ++n) {
+      const Place& at = Layouts<Isa>::kD.at[m][n];
+      out[at.lane][at.reg] = sums[m][n];
+    }
+  }
 }
 
 }  // namespace detail
 
 /// D = A B + C of one warp. Everything is indexed [lane][register], the scales [lane]; d and c may be the same.
-/// @tparam Isa  kM, kN, kK, kBlocks (1 without scales); CodeA, CodeB, Scale; a_at, b_at, d_at and, with scales,
+/// @tparam Isa  kM, kN, kK, kLanes, kBlocks (1 without scales); CodeA, CodeB, Scale; a_at, b_at, d_at and, with scales,
 ///              sfa_at, sfb_at
 template <class Isa, class A, class B, class C, class ScalesA, class ScalesB, class D>
 void execute(const A& a, const B& b, const C& c, const ScalesA& sfa, const ScalesB& sfb, const Selectors& select,
              D& d) {
-  constexpr int kBlock = Isa::kK / Isa::kBlocks;
-  constexpr bool kScaled = !std::same_as<typename Isa::Scale, ScaleNone>;
-
-  const auto& values_a = code_table<typename Isa::CodeA>();
-  const auto& values_b = code_table<typename Isa::CodeB>();
-
-  double b_values[Isa::kK][Isa::kN];
-  double b_scales[Isa::kN][Isa::kBlocks];
-  bool b_finite = true;
-  for (int n = 0; n < Isa::kN; ++n) {
-    for (int k = 0; k < Isa::kK; ++k) {
-      b_values[k][n] = detail::element(values_b, b, Isa::b_at(k, n));
-      b_finite = b_finite && std::isfinite(b_values[k][n]);
-    }
-    for (int block = 0; block < Isa::kBlocks; ++block) {
-      if constexpr (kScaled) {
-        b_scales[n][block] = detail::scale(code_table<typename Isa::Scale>(), sfb, Isa::sfb_at(n, block, select));
-      } else {
-        b_scales[n][block] = 1.0;
-      }
+  // What depends on where a caller keeps its registers is these copies alone: callers are many, and compile the rest once.
+  detail::Operands<Isa> in;
+  for (int lane = 0; lane < Isa::kLanes; ++lane) {
+    const auto& from_a = a[lane];
+    const auto& from_b = b[lane];
+    for (int r = 0; r < detail::Layouts<Isa>::kA.registers; ++r) in.a[lane][r] = from_a[r];
+    for (int r = 0; r < detail::Layouts<Isa>::kB.registers; ++r) in.b[lane][r] = from_b[r];
+    if constexpr (!std::same_as<typename Isa::Scale, ScaleNone>) {
+      in.sfa[lane] = sfa[lane];
+      in.sfb[lane] = sfb[lane];
     }
   }
-
-  // d may be c: an element is read just before it is written.
-  for (int m = 0; m < Isa::kM; ++m) {
-    double sums[Isa::kBlocks][Isa::kN] = {};
-    for (int k = 0; k < Isa::kK; ++k) {
-      const double x = detail::element(values_a, a, Isa::a_at(m, k));
-      if (x == 0.0 && b_finite) continue;  // adds nothing
-      for (int n = 0; n < Isa::kN; ++n) sums[k / kBlock][n] += x * b_values[k][n];
-    }
-    double a_scales[Isa::kBlocks];
-    for (int block = 0; block < Isa::kBlocks; ++block) {
-      if constexpr (kScaled) {
-        a_scales[block] = detail::scale(code_table<typename Isa::Scale>(), sfa, Isa::sfa_at(m, block, select));
-      } else {
-        a_scales[block] = 1.0;
-      }
-    }
-    for (int n = 0; n < Isa::kN; ++n) {
-      double sum = 0.0;
-      for (int block = 0; block < Isa::kBlocks; ++block) sum += sums[block][n] * a_scales[block] * b_scales[n][block];
-      const Place at = Isa::d_at(m, n);
-      d[at.lane][at.reg] = static_cast<float>(static_cast<double>(c[at.lane][at.reg]) + sum);
-    }
+  detail::Sums<Isa> sums;
+  detail::product<Isa>(in, select, sums);
+  for (int lane = 0; lane < Isa::kLanes; ++lane) {
+    const auto& from = c[lane];
+    auto&& to = d[lane];
+    for (int r = 0; r < detail::Layouts<Isa>::kD.registers; ++r) to[r] = static_cast<float>(static_cast<double>(from[r]) + sums[lane][r]);
   }
 }
 

@@ -43,37 +43,32 @@ using WgmmaRows = double[16][16];
 template <class Code, int kN, bool kMnMajor, class D, class Read>
 void wgmma_warp(const WgmmaRows& a, std::uint64_t descriptor, bool accumulate, const D& d, const Read& read) {
   using Tile = Sm80M16N8K16<Code>;
-  const auto& values = code_table<Code>();
   const WgmmaDescriptor b(descriptor);
-  double columns[kN][Tile::kK];
+  double columns[Tile::kK][kN];
   // Chunks of 16 bytes run along k or along n.
   for (int n = 0; n < kN; n += kMnMajor ? 8 : 1) {
     for (int k = 0; k < Tile::kK; k += kMnMajor ? 1 : 8) {
       std::uint8_t chunk[16];
       read(0, b.at(kMnMajor, n, k), 16, chunk);
-      for (int i = 0; i < 8; ++i) {
-        const auto code = static_cast<std::uint32_t>(chunk[2 * i]) | static_cast<std::uint32_t>(chunk[2 * i + 1]) << 8;
-        (kMnMajor ? columns[n + i][k] : columns[n][k + i]) = values[code];
-      }
+      decode_chunk(chunk, code_table<Code>().data(), &columns[k][n], kMnMajor ? 1 : kN);
     }
   }
-  for (int m = 0; m < Tile::kM; ++m) {
-    for (int n = 0; n < kN; ++n) {
-      double sum = 0.0;
-      for (int k = 0; k < Tile::kK; ++k) sum += a[m][k] * columns[n][k];
-      const Place at = Tile::d_at(m, n % 8);
-      float& out = d[at.lane][n / 8 * 4 + at.reg];
-      out = static_cast<float>((accumulate ? static_cast<double>(out) : 0.0) + sum);
-    }
-  }
+  double sums[Tile::kM][kN];
+  multiply(Tile::kM, kN, Tile::kK, &a[0][0], Tile::kK, &columns[0][0], &sums[0][0]);
+  float* registers[Tile::kLanes];
+  for (int lane = 0; lane < Tile::kLanes; ++lane) registers[lane] = &d[lane][0];
+  add_rows(kN, detail::Layouts<Tile>::kD.at, &sums[0][0], accumulate, registers);
 }
 
 /// A in registers: a[lane][register].
 template <class Code, class A>
 void wgmma_rows(const A& a, WgmmaRows& rows) {
-  for (int m = 0; m < 16; ++m) {
-    for (int k = 0; k < 16; ++k) rows[m][k] = detail::element(code_table<Code>(), a, Sm80M16N8K16<Code>::a_at(m, k));
+  using Tile = Sm80M16N8K16<Code>;
+  std::uint32_t words[Tile::kLanes][detail::Layouts<Tile>::kA.registers];
+  for (int lane = 0; lane < Tile::kLanes; ++lane) {
+    for (int r = 0; r < detail::Layouts<Tile>::kA.registers; ++r) words[lane][r] = a[lane][r];
   }
+  detail::decode<Code>(detail::Layouts<Tile>::kA, words, rows);
 }
 /// A in shared memory, K-major: the rows of warp `warp` of the group.
 template <class Code, class Read>
@@ -83,9 +78,7 @@ void wgmma_rows(std::uint64_t descriptor, int warp, WgmmaRows& rows, const Read&
     for (int k = 0; k < 16; k += 8) {
       std::uint8_t chunk[16];
       read(0, a.at(false, 16 * warp + m, k), 16, chunk);
-      for (int i = 0; i < 8; ++i) {
-        rows[m][k + i] = code_table<Code>()[static_cast<std::uint32_t>(chunk[2 * i]) | static_cast<std::uint32_t>(chunk[2 * i + 1]) << 8];
-      }
+      decode_chunk(chunk, code_table<Code>().data(), &rows[m][k], 1);
     }
   }
 }
