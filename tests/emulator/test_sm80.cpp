@@ -28,14 +28,14 @@ emulator_test::Bounds bounds(const grid::Case& c, const core::SimtConfig&) {
 }  // namespace
 
 TEST_CASE("sm_80: the grid on the emulator") {
-  CHECK(emulator_test::run_sweep({&emulator_test::kSm80, bounds, 400, 6, 4}) > 400);
+  CHECK(emulator_test::run_sweep({&emulator_test::kSm80, bounds, 200, 4, 4}) > 400);
 }
 
 TEST_CASE("sm_80: workers of as many warps as a launch may give them") {
   // cuda/launch_shape.hpp takes up to half of a multiprocessor's warps or all of them, and as few as shared memory leaves room for.
   for (const int warps : {1, 2, 3, 5, 8, 16}) {
     CAPTURE(warps);
-    CHECK(emulator_test::run_sweep({&emulator_test::kSm80, bounds, 10, 2, 3, warps}) >= fp4pa::simt::kNumInstances);
+    CHECK(emulator_test::run_sweep({&emulator_test::kSm80, bounds, 10, 2, 6, warps}) >= fp4pa::simt::kNumInstances);
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <random>
@@ -16,6 +15,7 @@
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/options.hpp"
+#include "tools/fp4pa/product_error.hpp"
 #include "tools/fp4pa/progress.hpp"
 #include "weights/host_weight.hpp"
 
@@ -54,19 +54,6 @@ Activations gaussian(std::int64_t rows, std::int64_t cols, unsigned seed) {
   }
   return a;
 }
-
-struct Correlation {
-  double n = 0, x = 0, y = 0, xx = 0, yy = 0, xy = 0;
-  void add(double a, double b) {
-    n += 1;
-    x += a;
-    y += b;
-    xx += a * a;
-    yy += b * b;
-    xy += a * b;
-  }
-  [[nodiscard]] double pearson() const { return (n * xy - x * y) / std::sqrt((n * xx - x * x) * (n * yy - y * y)); }
-};
 
 /// A weight in a device's memory.
 struct DeviceWeight {
@@ -181,17 +168,7 @@ void run(const CLI::App& command, GemmOptions o) {
 
   progress.step("compare");
   const reference::Matrix wanted = original ? original->values : reference::decode(weight.view());
-  Correlation correlation;
-  double error = 0, norm = 0;
-  for (std::int64_t i = 0; i < o.m; ++i) {
-    for (std::int64_t j = 0; j < o.n; ++j) {
-      const double want = reference::product(x.values, i, wanted, j).sum;
-      const double got = out[static_cast<std::size_t>(i * o.n + j)];
-      correlation.add(got, want);
-      error += (got - want) * (got - want);
-      norm += want * want;
-    }
-  }
+  const ProductError error = product_error(x.values, wanted, out);
   const std::size_t bytes = weight.codes.size() + weight.scales.size() + 4 * weight.global_scales.size();
   const double bf16_bytes = 2.0 * static_cast<double>(o.n * o.k);
   const nlohmann::ordered_json facts{{"shape", fmt::format("{}x{}x{}", o.m, o.n, o.k)},
@@ -199,8 +176,8 @@ void run(const CLI::App& command, GemmOptions o) {
                                      {"activations", name_of(a.activations)},
                                      {"backend", backend_in_use(o.backend)},
                                      {"against", original ? "the product of the unquantised matrices" : "x times the file's weight, decoded"},
-                                     {"correlation", correlation.pearson()},
-                                     {"relative_error", std::sqrt(error / norm)},
+                                     {"correlation", error.correlation},
+                                     {"relative_error", error.relative},
                                      {"weight_bytes", bytes},
                                      {"of_bf16", static_cast<double>(bytes) / bf16_bytes},
                                      {"ms", 1e3 * seconds}};
