@@ -47,9 +47,9 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${PROJECT_SOURCE
 file(READ "${PROJECT_SOURCE_DIR}/perf/isa_gates.json" isa_gates)
 configure_file(tools/fp4pa/isa_gates.cpp.in "${PROJECT_BINARY_DIR}/isa_gates.cpp" @ONLY)
 
-# Files that hold CLI11 and JSON templates, which run once per start.
+# Files that hold templates of CLI11 (command_line.cpp alone) or of JSON, which run once per start.
 set(command_sources
-    attend bench bench_append bench_bandwidth bench_compare bench_copy bench_decode bench_dense bench_gemm
+    attend command_line bench bench_append bench_bandwidth bench_compare bench_copy bench_decode bench_dense bench_gemm
     bench_merge bench_quantize bench_report bench_suite bench_two_tier gemm info info_kernels json_output quantize)
 list(TRANSFORM command_sources PREPEND "${PROJECT_SOURCE_DIR}/tools/fp4pa/")
 list(TRANSFORM command_sources APPEND ".cpp")
@@ -92,17 +92,16 @@ if(FP4PA_BUILD_HIP)
   add_dependencies(fp4pa_tool_parts fp4pa_hip_bandwidth)
 endif()
 
-# They take 13.4 s each at -O3 and 8.6 s at -O1 (g++ 12), and it is them that a first `./run attend` waits for. With sanitizers a file
-# takes 19 s at -O1 and 15 s at -O0 (clang 22), two thirds of that for reading headers, which are read once there. Plain builds read them
-# every time, for the sake of compiler caches: objects made with a precompiled header are of use to no other build folder. The files that
-# compute keep the build type's level.
+# They take half as long again at -O3 as at -O1 (g++ 12), and it is them that a first `./run attend` waits for. With sanitizers their
+# headers are read once. Plain builds read them every time, for the sake of compiler caches: objects made with a precompiled header are of
+# use to no other build folder. The files that compute keep the build type's level.
 if(FP4PA_SANITIZE)
   get_target_property(computing_sources fp4pa_tool_parts SOURCES)
   list(REMOVE_ITEM computing_sources ${command_sources})
   set_source_files_properties(${computing_sources} PROPERTIES COMPILE_OPTIONS "-O1" SKIP_PRECOMPILE_HEADERS ON)
   set_source_files_properties(tools/fp4pa/main.cpp PROPERTIES COMPILE_OPTIONS "-O0")
   target_compile_options(fp4pa_tool_parts PRIVATE -O0)
-  target_precompile_headers(fp4pa_tool_parts PRIVATE <CLI/CLI.hpp> <fmt/format.h> <nlohmann/json.hpp>)
+  target_precompile_headers(fp4pa_tool_parts PRIVATE <fmt/format.h> <nlohmann/json.hpp>)
 else()
   set_source_files_properties(${command_sources} "${PROJECT_SOURCE_DIR}/tools/fp4pa/main.cpp" PROPERTIES
     COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O1>")

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tests/tool/parse_into.hpp"
 #include "tests/tool/run_tool.hpp"
 #include "tools/fp4pa/bench_suite.hpp"
 #include "tools/fp4pa/decode_case.hpp"
@@ -43,9 +44,8 @@ TEST_CASE("bench: every row of every suite is a command line that its benchmark 
         if (name != kind.name) continue;
         known = true;
         const auto benchmark = kind.make();
-        CLI::App app;
-        benchmark->add_options(app);
-        CHECK_NOTHROW(app.parse(row.substr(name.size()), false));
+        const std::string arguments = row.substr(name.size());
+        CHECK_NOTHROW(test::parse_into(*benchmark, arguments));
         CHECK(!benchmark->steps({1}).empty());
       }
       CHECK(known);

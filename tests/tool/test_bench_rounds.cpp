@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/tool/parse_into.hpp"
 #include "tools/fp4pa/bench.hpp"
 #include "tools/fp4pa/device_cpu.hpp"
 #include "tools/fp4pa/options.hpp"
@@ -43,9 +44,7 @@ fp4pa::tool::BenchResult measured(std::unique_ptr<fp4pa::tool::Benchmark> benchm
   options.repeats = 3;
   options.warmup = 0;
   options.warm_caches = warm;
-  CLI::App app;
-  benchmark->add_options(app);
-  app.parse(arguments, false);
+  test::parse_into(*benchmark, arguments);
   fp4pa::tool::BenchReport report(device, options);
   for (const auto& step : benchmark->steps({1})) step.work(report);
   REQUIRE(report.results().size() == 1);

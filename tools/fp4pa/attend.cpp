@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "tools/fp4pa/attend_run.hpp"
 #include "tools/fp4pa/commands.hpp"
@@ -30,10 +31,10 @@ struct AttendOptions {
 using Rows = std::vector<std::pair<Variant, AttendResult>>;
 
 /// One variant for each format asked for; the suite when none was.
-std::vector<Variant> chosen_variants(const CLI::App& command, const AttendOptions& o, std::int32_t head_dim) {
+std::vector<Variant> chosen_variants(Command command, const AttendOptions& o, std::int32_t head_dim) {
   if (o.suite) {
     for (const char* option : {"--v-scale-axis", "--rotation", "--scale-mode", "--four-over-six"}) {
-      if (!given(command, option)) continue;
+      if (!command.given(option)) continue;
       throw Failure(Exit::kUsage, std::string(option) + " is chosen by the suite's variants; allowed with: --format");
     }
     return suite(head_dim, o.settings.page_size, o.window != 0 ? o.window : 64);
@@ -147,8 +148,8 @@ void write_results(const AttendOptions& o, const AttendInput& input, const Rows&
   safetensors::write(o.out, tensors, metadata);
 }
 
-void attend(const CLI::App& command, AttendOptions o) {
-  o.suite = !given(command, "--format") && !given(command, "--k-format") && !given(command, "--v-format");
+void attend(Command command, AttendOptions o) {
+  o.suite = !command.given("--format") && !command.given("--k-format") && !command.given("--v-format");
   const AttendInput input(o.file, o.q, o.k, o.v);
   AttendSettings& s = o.settings;
   s.layout = parse_name<PageLayout>(o.page_order, kAllPageLayouts, "page order");
@@ -185,58 +186,58 @@ void attend(const CLI::App& command, AttendOptions o) {
   }
 }
 
-void add_cache_options(CLI::App& command, AttendOptions& o) {
-  auto* suite =
+void add_cache_options(Command command, AttendOptions& o) {
+  const Option suite =
       command.add_flag("--suite", o.suite, "The cache variants worth comparing (the default without a format)");
   command.add_option("--format", o.format, "KV format: " + format_names() + "; or all")
-      ->excludes(suite);
-  command.add_option("--k-format", o.k_format, "Format of K alone")->excludes(suite);
-  command.add_option("--v-format", o.v_format, "Format of V alone")->excludes(suite);
-  command.add_option("--v-scale-axis", o.v_scale_axis, "head_dim or tokens")->capture_default_str();
-  command.add_option("--rotation", o.rotation, "Hadamard block along head_dim for Q and K: 0, 16, 32, 64, 128")->capture_default_str();
-  command.add_option("--scale-mode", o.scale_mode, "floor, ceil, rceil or even (MXFP4, E8M0 per token)")->capture_default_str();
+      .excludes(suite);
+  command.add_option("--k-format", o.k_format, "Format of K alone").excludes(suite);
+  command.add_option("--v-format", o.v_format, "Format of V alone").excludes(suite);
+  command.add_option("--v-scale-axis", o.v_scale_axis, "head_dim or tokens").capture_default_str();
+  command.add_option("--rotation", o.rotation, "Hadamard block along head_dim for Q and K: 0, 16, 32, 64, 128").capture_default_str();
+  command.add_option("--scale-mode", o.scale_mode, "floor, ceil, rceil or even (MXFP4, E8M0 per token)").capture_default_str();
   command.add_flag("--four-over-six", o.four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
   command.add_option("--window", o.window, "Keep this many of the newest tokens in bf16 (16 to 256; 0 = none)");
-  command.add_option("--page-size", o.settings.page_size, "Tokens of a page")->check(integer_from(1, 1024))->capture_default_str();
-  command.add_option("--page-order", o.page_order, "hnd, nhd or interleaved")->capture_default_str();
+  command.add_option("--page-size", o.settings.page_size, "Tokens of a page").check(integer_from(1, 1024)).capture_default_str();
+  command.add_option("--page-order", o.page_order, "hnd, nhd or interleaved").capture_default_str();
   command.add_flag("--shuffle-pages", o.shuffle, "Scatter the pages over the pool");
-  command.add_option("--seed", o.seed, "Seed of the shuffle")->check(integer_from<std::uint64_t>(1))->capture_default_str();
+  command.add_option("--seed", o.seed, "Seed of the shuffle").check(integer_from<std::uint64_t>(1)).capture_default_str();
 }
 
-void add_call_options(CLI::App& command, AttendOptions& o) {
+void add_call_options(Command command, AttendOptions& o) {
   AttendSettings& s = o.settings;
-  command.add_option("--batch", s.batch, "Repeat the sequence this often")->check(integer_from(1, 4096))->capture_default_str();
-  command.add_option("--q-len", s.q_len, "Use only the last queries of the file (default: all)")->check(integer_from(1));
+  command.add_option("--batch", s.batch, "Repeat the sequence this often").check(integer_from(1, 4096)).capture_default_str();
+  command.add_option("--q-len", s.q_len, "Use only the last queries of the file (default: all)").check(integer_from(1));
   command.add_option("--sm-scale", s.sm_scale, "Softmax scale; default: the file's, or 1/sqrt(head_dim)");
-  auto* causal =
+  const Option causal =
       command.add_flag("--causal", o.causal, "Causal, aligned to the end (default: what the file says, or on)");
-  command.add_flag("--no-causal", o.no_causal, "Every query sees every key")->excludes(causal);
+  command.add_flag("--no-causal", o.no_causal, "Every query sees every key").excludes(causal);
   command.add_option("--sliding-window", s.sliding_window, "A query sees at most this many keys (default: all)");
   command.add_option("--softcap", s.softcap, "Logits become softcap * tanh(logit / softcap) (default: off)");
-  command.add_option("--o-dtype", o.o_dtype, "Output: f32, f16 or bf16")->capture_default_str();
+  command.add_option("--o-dtype", o.o_dtype, "Output: f32, f16 or bf16").capture_default_str();
   command.add_option("--backend", s.backend, "Back end by name; see `fp4pa info`");
-  command.add_option("--threads", s.threads, "CPU threads; 0 = OpenMP's choice (the default)")->check(thread_count());
+  command.add_option("--threads", s.threads, "CPU threads; 0 = OpenMP's choice (the default)").check(thread_count());
   command.add_option("--splits", s.split_tokens, "Force KV splits of this many tokens (a multiple of 64; default: balance over processors)");
-  command.add_option("--repeats", s.repeats, "Timed runs")->check(integer_from(1))->capture_default_str();
+  command.add_option("--repeats", s.repeats, "Timed runs").check(integer_from(1)).capture_default_str();
 }
 
 }  // namespace
 
-void add_attend(CLI::App& app) {
+void add_attend(Command app) {
   auto options = std::make_shared<AttendOptions>();
-  CLI::App* command = app.add_subcommand(
+  const Command command = app.add_subcommand(
       "attend", "Attention over q, k, v of a safetensors file: error, size and time of each KV cache format");
-  command->add_option("file", options->file, "safetensors file with q [Hq, Tq, D], k and v [Hkv, T, D]")->required();
-  command->add_option("--q", options->q, "Name of q; its tokens are the last of k's")->capture_default_str();
-  command->add_option("--k", options->k, "Name of k")->capture_default_str();
-  command->add_option("--v", options->v, "Name of v")->capture_default_str();
-  add_cache_options(*command, *options);
-  add_call_options(*command, *options);
-  command->add_option("--out", options->out, "Write O and LSE to this safetensors file")->check(output_file());
-  command->add_flag("--json", options->json, "Print JSON");
-  command->add_flag("--progress", options->progress, "Report progress on stderr even when it is no terminal");
-  command->footer(kExitCodeHelp);
-  command->callback([options, command] { attend(*command, *options); });
+  command.add_option("file", options->file, "safetensors file with q [Hq, Tq, D], k and v [Hkv, T, D]").required();
+  command.add_option("--q", options->q, "Name of q; its tokens are the last of k's").capture_default_str();
+  command.add_option("--k", options->k, "Name of k").capture_default_str();
+  command.add_option("--v", options->v, "Name of v").capture_default_str();
+  add_cache_options(command, *options);
+  add_call_options(command, *options);
+  command.add_option("--out", options->out, "Write O and LSE to this safetensors file").check(output_file());
+  command.add_flag("--json", options->json, "Print JSON");
+  command.add_flag("--progress", options->progress, "Report progress on stderr even when it is no terminal");
+  command.footer(kExitCodeHelp);
+  command.callback([options, command] { attend(command, *options); });
 }
 
 }  // namespace fp4pa::tool

@@ -34,21 +34,21 @@ constexpr BenchKind kKinds[] = {
     {"mxfp8", "Attention over contiguous Q, K and V in MXFP8", make_bench_mxfp8},
 };
 
-void add_kind(CLI::App& bench, const BenchKind& kind) {
+void add_kind(Command bench, const BenchKind& kind) {
   struct State {
     BenchOptions common;
     std::unique_ptr<Benchmark> benchmark;
   };
   auto state = std::make_shared<State>();
   state->benchmark = kind.make();
-  CLI::App* command = bench.add_subcommand(kind.name, kind.help);
-  state->benchmark->add_options(*command);
-  add_bench_options(*command, state->common);
-  command->footer(kExitCodeHelp);
-  command->callback([state, command, &bench] {
+  const Command command = bench.add_subcommand(kind.name, kind.help);
+  state->benchmark->add_options(command);
+  add_bench_options(command, state->common);
+  command.footer(kExitCodeHelp);
+  command.callback([state, command, bench] {
     refuse_suite_options(bench);
-    if (const CLI::Option* formats = command->get_option_no_throw("--format"); formats != nullptr) {
-      refuse_idle_scale_options(*command, split_list(formats->as<std::string>(), "--format"), state->benchmark->formats());
+    if (const std::optional<Option> formats = command.find("--format")) {
+      refuse_idle_scale_options(command, split_list(formats->text(), "--format"), state->benchmark->formats());
     }
     run_bench(
         state->common,
@@ -134,24 +134,24 @@ void run_bench(const BenchOptions& options, const std::function<BenchPlan(const 
   if (first_failure) throw Failure(*first_failure);
 }
 
-void add_bench_options(CLI::App& command, BenchOptions& o) {
+void add_bench_options(Command command, BenchOptions& o) {
   command.add_option("--backend,--device", o.backend, "Back end by name; see `fp4pa info`");
-  command.add_option("--threads", o.threads, "CPU threads, a list: 1,2; GPUs have none to choose")->capture_default_str();
-  command.add_option("--repeats", o.repeats, "Timed runs of each configuration")->check(integer_from(1))->capture_default_str();
-  command.add_option("--warmup", o.warmup, "Runs before them")->check(integer_from(0))->capture_default_str();
+  command.add_option("--threads", o.threads, "CPU threads, a list: 1,2; GPUs have none to choose").capture_default_str();
+  command.add_option("--repeats", o.repeats, "Timed runs of each configuration").check(integer_from(1)).capture_default_str();
+  command.add_option("--warmup", o.warmup, "Runs before them").check(integer_from(0)).capture_default_str();
   command.add_flag("--warm-caches", o.warm_caches, "Do not displace the caches between runs");
   command.add_flag("--no-bandwidth", o.no_bandwidth, "Do not measure the read bandwidth, which reads many GiB: results are no share of it");
   add_output_options(command, o.output);
   command.add_flag("--progress", o.progress, "Report progress on stderr even when it is no terminal");
 }
 
-void add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure speed against the machine's own memory bandwidth");
-  bench->require_subcommand(0, 1);
-  for (const BenchKind& kind : kKinds) add_kind(*bench, kind);
-  add_bench_bandwidth(*bench);
-  add_bench_compare(*bench);
-  add_bench_suites(*bench);
+void add_bench(Command app) {
+  const Command bench = app.add_subcommand("bench", "Measure speed against the machine's own memory bandwidth");
+  bench.require_subcommand(false);
+  for (const BenchKind& kind : kKinds) add_kind(bench, kind);
+  add_bench_bandwidth(bench);
+  add_bench_compare(bench);
+  add_bench_suites(bench);
 }
 
 }  // namespace fp4pa::tool

@@ -4,7 +4,6 @@
 // on), the spread of its times, and the bytes that it could not have avoided moving. Everything else follows.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/fp4pa/command_line.hpp"
 #include "tools/fp4pa/device.hpp"
 #include "tools/fp4pa/names.hpp"
 #include "tools/fp4pa/progress.hpp"
@@ -33,7 +33,7 @@ struct Spread {
 struct BenchOutput {
   std::string json, csv;
 };
-void add_output_options(CLI::App& command, BenchOutput& output);
+void add_output_options(Command command, BenchOutput& output);
 /// JSON and CSV cannot both go to stdout, nor to one file.
 void check_output(const BenchOutput& output);
 void write_files(const BenchOutput& output, const nlohmann::ordered_json& document, const std::string& csv);
@@ -49,7 +49,7 @@ struct BenchOptions {
   /// Of the library's calls; null for its default.
   [[nodiscard]] const char* backend_name() const { return backend.empty() ? nullptr : backend.c_str(); }
 };
-void add_bench_options(CLI::App& command, BenchOptions& options);
+void add_bench_options(Command command, BenchOptions& options);
 
 /// Runs `work` warmup + repeats times, the caches evicted before each unless the options say otherwise.
 [[nodiscard]] Spread measure(Device& device, const BenchOptions& options, const std::function<void()>& work);
@@ -120,7 +120,7 @@ class Benchmark {
   Benchmark(const Benchmark&) = delete;
   Benchmark& operator=(const Benchmark&) = delete;
   virtual ~Benchmark() = default;
-  virtual void add_options(CLI::App& command) = 0;
+  virtual void add_options(Command command) = 0;
   /// All that its --format takes, as names_of lists them.
   [[nodiscard]] virtual std::string formats() const { return format_names(); }
   /// All combinations, once the options have been parsed. Steps may refer to the benchmark.
@@ -158,7 +158,7 @@ struct BenchPlan {
 void run_bench(const BenchOptions& options, const std::function<BenchPlan(const std::vector<int>& threads)>& plan,
                const std::string& suite);
 
-void add_bench_bandwidth(CLI::App& bench);
-void add_bench_compare(CLI::App& bench);
+void add_bench_bandwidth(Command bench);
+void add_bench_compare(Command bench);
 
 }  // namespace fp4pa::tool

@@ -110,18 +110,18 @@ void append_and_gather(const AppendSpec& spec, const std::vector<int>& threads, 
 
 class BenchAppend final : public Benchmark {
  public:
-  void add_options(CLI::App& c) override {
-    c.add_option("--tokens", axes_.tokens, "Tokens of a call, a list: 1K,64K")->capture_default_str();
-    c.add_option("--kv-heads", axes_.kv_heads, "KV heads")->check(integer_from(1))->capture_default_str();
-    c.add_option("--head-dim", axes_.head_dim, "Head size")->capture_default_str();
-    c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list")->capture_default_str();
-    c.add_option("--format", axes_.formats, "KV formats, a list of " + format_names())->capture_default_str();
-    c.add_option("--v-scale-axis", axes_.v_scale_axes, "head_dim, tokens, a list")->capture_default_str();
-    c.add_option("--scale-mode", axes_.scale_mode, "floor, ceil, rceil or even")->capture_default_str();
+  void add_options(Command c) override {
+    c.add_option("--tokens", axes_.tokens, "Tokens of a call, a list: 1K,64K").capture_default_str();
+    c.add_option("--kv-heads", axes_.kv_heads, "KV heads").check(integer_from(1)).capture_default_str();
+    c.add_option("--head-dim", axes_.head_dim, "Head size").capture_default_str();
+    c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list").capture_default_str();
+    c.add_option("--format", axes_.formats, "KV formats, a list of " + format_names()).capture_default_str();
+    c.add_option("--v-scale-axis", axes_.v_scale_axes, "head_dim, tokens, a list").capture_default_str();
+    c.add_option("--scale-mode", axes_.scale_mode, "floor, ceil, rceil or even").capture_default_str();
     c.add_flag("--four-over-six", axes_.four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
-    c.add_option("--rotation", axes_.rotations, "Hadamard block: 0, 16, 32, 64, 128, a list")->capture_default_str();
-    c.add_option("--slots", axes_.slots, "What is scattered over the cache: pages or tokens")->capture_default_str();
-    c.add_option("--dtype", axes_.dtype, "Of the tokens: " + dtype_names())->capture_default_str();
+    c.add_option("--rotation", axes_.rotations, "Hadamard block: 0, 16, 32, 64, 128, a list").capture_default_str();
+    c.add_option("--slots", axes_.slots, "What is scattered over the cache: pages or tokens").capture_default_str();
+    c.add_option("--dtype", axes_.dtype, "Of the tokens: " + dtype_names()).capture_default_str();
   }
 
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {

@@ -45,14 +45,14 @@ void bandwidth(const BandwidthOptions& o) {
 
 }  // namespace
 
-void add_bench_bandwidth(CLI::App& bench) {
+void add_bench_bandwidth(Command bench) {
   auto o = std::make_shared<BandwidthOptions>();
-  CLI::App* command = bench.add_subcommand("bandwidth", "Measured read bandwidth of the device's memory");
-  command->add_option("--backend,--device", o->backend, "Back end by name; see `fp4pa info`");
-  command->add_option("--threads", o->threads, "CPU threads, a list")->capture_default_str();
-  command->add_option("--repeats", o->repeats, "Runs")->check(integer_from(1))->capture_default_str();
-  add_output_options(*command, o->output);
-  command->callback([o, &bench] {
+  const Command command = bench.add_subcommand("bandwidth", "Measured read bandwidth of the device's memory");
+  command.add_option("--backend,--device", o->backend, "Back end by name; see `fp4pa info`");
+  command.add_option("--threads", o->threads, "CPU threads, a list").capture_default_str();
+  command.add_option("--repeats", o->repeats, "Runs").check(integer_from(1)).capture_default_str();
+  add_output_options(command, o->output);
+  command.callback([o, bench] {
     refuse_suite_options(bench);
     bandwidth(*o);
   });

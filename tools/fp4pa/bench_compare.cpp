@@ -236,15 +236,15 @@ void compare(const CompareOptions& o) {
 
 }  // namespace
 
-void add_bench_compare(CLI::App& bench) {
+void add_bench_compare(Command bench) {
   auto o = std::make_shared<CompareOptions>();
-  CLI::App* command = bench.add_subcommand("compare", "Compare two result files");
-  command->add_option("before", o->before, "Result file (JSON)")->required();
-  command->add_option("after", o->after, "Result file (JSON)")->required();
-  command->add_option("--fail-above", o->fail_above,
+  const Command command = bench.add_subcommand("compare", "Compare two result files");
+  command.add_option("before", o->before, "Result file (JSON)").required();
+  command.add_option("after", o->after, "Result file (JSON)").required();
+  command.add_option("--fail-above", o->fail_above,
                       "Exit 1 when any median grew by more than this factor, or a configuration is missing after");
-  command->add_flag("--json", o->json, "Print JSON");
-  command->callback([o, &bench] {
+  command.add_flag("--json", o->json, "Print JSON");
+  command.callback([o, bench] {
     refuse_suite_options(bench);
     compare(*o);
   });

@@ -55,13 +55,13 @@ void copy_scattered(const CopySpec& spec, const std::vector<int>& threads, Bench
 
 class BenchCopy final : public Benchmark {
  public:
-  void add_options(CLI::App& c) override {
-    c.add_option("--pages", axes_.pages, "Pages of a call, a list: 1,4K; the pool has twice as many")->capture_default_str();
-    c.add_option("--kv-heads", axes_.kv_heads, "KV heads")->check(integer_from(1))->capture_default_str();
-    c.add_option("--head-dim", axes_.head_dim, "Head size")->capture_default_str();
-    c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list")->capture_default_str();
-    c.add_option("--format", axes_.formats, "KV formats, a list of " + format_names())->capture_default_str();
-    c.add_option("--layout", axes_.layout, "Of a page: hnd, nhd, or interleaved: both tensors with their scales side by side")->capture_default_str();
+  void add_options(Command c) override {
+    c.add_option("--pages", axes_.pages, "Pages of a call, a list: 1,4K; the pool has twice as many").capture_default_str();
+    c.add_option("--kv-heads", axes_.kv_heads, "KV heads").check(integer_from(1)).capture_default_str();
+    c.add_option("--head-dim", axes_.head_dim, "Head size").capture_default_str();
+    c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list").capture_default_str();
+    c.add_option("--format", axes_.formats, "KV formats, a list of " + format_names()).capture_default_str();
+    c.add_option("--layout", axes_.layout, "Of a page: hnd, nhd, or interleaved: both tensors with their scales side by side").capture_default_str();
   }
 
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {

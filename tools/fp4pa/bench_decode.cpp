@@ -159,35 +159,34 @@ class BenchDecode : public Benchmark {
     axes_.page_sizes = "64";
   }
 
-  void add_options(CLI::App& c) override {
-    c.add_option("--batch", axes_.batches, "Sequences, a list")->capture_default_str();
-    c.add_option("--heads", axes_.heads, "Query heads")->check(integer_from(1))->capture_default_str();
-    c.add_option("--kv-heads", axes_.kv_heads, "KV heads")->check(integer_from(1))->capture_default_str();
-    c.add_option("--head-dim", axes_.head_dims, "Head size, a list")->capture_default_str();
-    c.add_option("--tokens,--kv-len", axes_.kv_lens, "Tokens of each sequence, a list: 1K,128K")->capture_default_str();
+  void add_options(Command c) override {
+    c.add_option("--batch", axes_.batches, "Sequences, a list").capture_default_str();
+    c.add_option("--heads", axes_.heads, "Query heads").check(integer_from(1)).capture_default_str();
+    c.add_option("--kv-heads", axes_.kv_heads, "KV heads").check(integer_from(1)).capture_default_str();
+    c.add_option("--head-dim", axes_.head_dims, "Head size, a list").capture_default_str();
+    c.add_option("--tokens,--kv-len", axes_.kv_lens, "Tokens of each sequence, a list: 1K,128K").capture_default_str();
     c.add_flag("--ragged", axes_.ragged, "Lengths log-uniform from 1 to --tokens");
-    c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list")->capture_default_str();
-    c.add_option("--page-order", axes_.page_order, "hnd or nhd")->capture_default_str();
+    c.add_option("--page-size", axes_.page_sizes, "Tokens of a page, a list").capture_default_str();
+    c.add_option("--page-order", axes_.page_order, "hnd or nhd").capture_default_str();
     c.add_option("--format", axes_.formats, "KV formats, a list of " + format_names() + "; K+V where they differ: fp8_e4m3+nvfp4")
-        ->capture_default_str();
-    c.add_option("--v-scale-axis", axes_.v_scale_axes, "head_dim, tokens, a list")->capture_default_str();
-    c.add_option("--dtype", axes_.dtype, "Of Q and O: " + dtype_names())->capture_default_str();
-    c.add_option("--rotation", axes_.rotations, "Hadamard block: 0, 16, 32, 64, 128, a list")->capture_default_str();
-    c.add_option("--window", axes_.windows, "Newest tokens kept in bf16, a list")->capture_default_str();
+        .capture_default_str();
+    c.add_option("--v-scale-axis", axes_.v_scale_axes, "head_dim, tokens, a list").capture_default_str();
+    c.add_option("--dtype", axes_.dtype, "Of Q and O: " + dtype_names()).capture_default_str();
+    c.add_option("--rotation", axes_.rotations, "Hadamard block: 0, 16, 32, 64, 128, a list").capture_default_str();
+    c.add_option("--window", axes_.windows, "Newest tokens kept in bf16, a list").capture_default_str();
     c.add_option("--sliding-window", axes_.sliding_window, "A query sees at most this many keys");
     c.add_option("--splits", axes_.splits, "Force KV splits of this many tokens");
     c.add_flag("--in-order", axes_.in_order, "Pages in order instead of scattered");
     c.add_flag("--same-lengths", axes_.same_lengths, "Calls behind the first use its schedule, as the layers of a model may");
     c.add_option("--layers", axes_.layers,
                  "Calls of a run, each on a cache of its own, recorded where the device records; times are a call's")
-        ->check(integer_from(1, kMostLayers))
-        ->capture_default_str();
-    c.add_flag(
-        "--shuffle", [](std::int64_t) {}, "Scatter the pages (the default)");
+        .check(integer_from(1, kMostLayers))
+        .capture_default_str();
+    c.add_flag("--shuffle", "Scatter the pages (the default)");
     if (whole_prompt_) {
       c.add_flag("--all-keys", axes_.all_keys, "Every query sees every key, instead of those up to its own position");
     } else {
-      c.add_option("--q-len", axes_.q_lens, "Query tokens of each sequence, a list")->capture_default_str();
+      c.add_option("--q-len", axes_.q_lens, "Query tokens of each sequence, a list").capture_default_str();
     }
   }
 
@@ -227,9 +226,9 @@ class BenchGraph final : public BenchDecode {
     axes_.kv_lens = "1024";
     axes_.page_sizes = "64";
   }
-  void add_options(CLI::App& c) override {
+  void add_options(Command c) override {
     BenchDecode::add_options(c);
-    c.add_option("--calls", calls_, "Replays that are timed together")->check(integer_from(1))->capture_default_str();
+    c.add_option("--calls", calls_, "Replays that are timed together").check(integer_from(1)).capture_default_str();
   }
 
  private:

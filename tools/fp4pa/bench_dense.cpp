@@ -151,14 +151,14 @@ void mxfp8_once(const DenseOptions& o, const std::string& decode, int threads, B
   report.add(std::move(r));
 }
 
-void add_shape_options(CLI::App& command, DenseOptions& o) {
-  command.add_option("--batch", o.batch, "Sequences")->check(integer_from(1))->capture_default_str();
-  command.add_option("--heads", o.heads, "Query heads")->check(integer_from(1))->capture_default_str();
-  command.add_option("--kv-heads", o.kv_heads, "KV heads")->check(integer_from(1))->capture_default_str();
-  command.add_option("--head-dim", o.head_dim, "Head size")->capture_default_str();
-  command.add_option("--length", o.length, "Keys of each sequence")->check(integer_from(1))->capture_default_str();
+void add_shape_options(Command command, DenseOptions& o) {
+  command.add_option("--batch", o.batch, "Sequences").check(integer_from(1)).capture_default_str();
+  command.add_option("--heads", o.heads, "Query heads").check(integer_from(1)).capture_default_str();
+  command.add_option("--kv-heads", o.kv_heads, "KV heads").check(integer_from(1)).capture_default_str();
+  command.add_option("--head-dim", o.head_dim, "Head size").capture_default_str();
+  command.add_option("--length", o.length, "Keys of each sequence").check(integer_from(1)).capture_default_str();
   command.add_option("--q-len", o.q_len, "Queries of each sequence; as many as keys if not given")
-      ->check(integer_from(1));
+      .check(integer_from(1));
   command.add_flag("--causal", o.causal, "Queries see the keys up to their own position");
 }
 
@@ -182,13 +182,13 @@ std::vector<BenchStep> steps_of(const DenseOptions& o, const char* name, const s
 
 class BenchDense final : public Benchmark {
  public:
-  void add_options(CLI::App& c) override {
+  void add_options(Command c) override {
     add_shape_options(c, o_);
-    c.add_option("--format", o_.formats, "What K and V become, a list of " + format_names())->capture_default_str();
-    c.add_option("--v-scale-axis", o_.v_scale_axis, "head_dim or tokens")->capture_default_str();
+    c.add_option("--format", o_.formats, "What K and V become, a list of " + format_names()).capture_default_str();
+    c.add_option("--v-scale-axis", o_.v_scale_axis, "head_dim or tokens").capture_default_str();
     c.add_option("--rotation", o_.rotation, "Hadamard block: 0, 16, 32, 64, 128");
     c.add_flag("--smooth-k", o_.smooth_k, "Quantise K less its mean over tokens");
-    c.add_option("--dtype", o_.dtype, "Of Q, K, V and O: " + dtype_names())->capture_default_str();
+    c.add_option("--dtype", o_.dtype, "Of Q, K, V and O: " + dtype_names()).capture_default_str();
   }
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {
     const std::vector<std::string> formats = split_list(o_.formats, "--format");
@@ -204,10 +204,10 @@ class BenchDense final : public Benchmark {
 
 class BenchMxfp8 final : public Benchmark {
  public:
-  void add_options(CLI::App& c) override {
+  void add_options(Command c) override {
     add_shape_options(c, o_);
-    c.add_option("--decode", o_.decode, "Where K and V are decoded, a list: per_tile, once, auto")->capture_default_str();
-    c.add_option("--dtype", o_.dtype, "Of O: " + dtype_names())->capture_default_str();
+    c.add_option("--decode", o_.decode, "Where K and V are decoded, a list: per_tile, once, auto").capture_default_str();
+    c.add_option("--dtype", o_.dtype, "Of O: " + dtype_names()).capture_default_str();
   }
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {
     const std::vector<std::string> decodes = split_list(o_.decode, "--decode");

@@ -120,13 +120,13 @@ void multiply(const Shape& s, BlockFormat format, ActivationForm form, ScaleLayo
 
 class BenchGemm final : public Benchmark {
  public:
-  void add_options(CLI::App& c) override {
-    c.add_option("--shape", axes_.shapes, "MxNxK, a list")->capture_default_str();
-    c.add_option("--format", axes_.formats, "A list of " + formats())->capture_default_str();
-    c.add_option("--activations", axes_.forms, "a16, a4, a list")->capture_default_str();
-    c.add_option("--scale-layout", axes_.layout, "linear or blocked")->capture_default_str();
+  void add_options(Command c) override {
+    c.add_option("--shape", axes_.shapes, "MxNxK, a list").capture_default_str();
+    c.add_option("--format", axes_.formats, "A list of " + formats()).capture_default_str();
+    c.add_option("--activations", axes_.forms, "a16, a4, a list").capture_default_str();
+    c.add_option("--scale-layout", axes_.layout, "linear or blocked").capture_default_str();
     c.add_option("--dtype", axes_.dtypes, "Of x and the result, a list of " + dtype_names() + "; f32 with a4 alone")
-        ->capture_default_str();
+        .capture_default_str();
   }
 
   std::string formats() const override { return names_of<BlockFormat>(kWeightFormats); }

@@ -57,10 +57,10 @@ void merge(const MergeSpec& spec, const std::vector<int>& threads, BenchReport& 
 
 class BenchMerge final : public Benchmark {
  public:
-  void add_options(CLI::App& c) override {
-    c.add_option("--rows", axes_.rows, "Rows of a call, a list: 64,64K; tokens times query heads")->capture_default_str();
-    c.add_option("--head-dim", axes_.head_dim, "Head size")->capture_default_str();
-    c.add_option("--dtype", axes_.dtypes, "Of the outputs, a list of " + dtype_names())->capture_default_str();
+  void add_options(Command c) override {
+    c.add_option("--rows", axes_.rows, "Rows of a call, a list: 64,64K; tokens times query heads").capture_default_str();
+    c.add_option("--head-dim", axes_.head_dim, "Head size").capture_default_str();
+    c.add_option("--dtype", axes_.dtypes, "Of the outputs, a list of " + dtype_names()).capture_default_str();
   }
 
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {

@@ -91,14 +91,14 @@ void quantize_and_back(const QuantizeSpec& spec, bool weights, const std::vector
 
 class BenchQuantize final : public Benchmark {
  public:
-  void add_options(CLI::App& c) override {
-    c.add_option("--shape", axes_.shapes, "ROWSxCOLS, a list")->capture_default_str();
-    c.add_option("--format", axes_.formats, "A list of " + formats())->capture_default_str();
-    c.add_option("--scale-layout", axes_.layouts, "linear, blocked, a list")->capture_default_str();
-    c.add_option("--scale-mode", axes_.scale_mode, "floor, ceil, rceil or even")->capture_default_str();
+  void add_options(Command c) override {
+    c.add_option("--shape", axes_.shapes, "ROWSxCOLS, a list").capture_default_str();
+    c.add_option("--format", axes_.formats, "A list of " + formats()).capture_default_str();
+    c.add_option("--scale-layout", axes_.layouts, "linear, blocked, a list").capture_default_str();
+    c.add_option("--scale-mode", axes_.scale_mode, "floor, ceil, rceil or even").capture_default_str();
     c.add_flag("--four-over-six", axes_.four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
     c.add_flag("--weights", axes_.weights, "fp4_quantize_weight, whose NVFP4 looks for the largest element first; any shape");
-    c.add_option("--dtype", axes_.dtypes, "Of the tensor, a list of " + dtype_names())->capture_default_str();
+    c.add_option("--dtype", axes_.dtypes, "Of the tensor, a list of " + dtype_names()).capture_default_str();
   }
 
   std::string formats() const override { return names_of<BlockFormat>(kAllBlockFormats); }

@@ -161,10 +161,10 @@ std::string csv_of(const Json& document) {
   return csv_of(columns, rows);
 }
 
-void add_output_options(CLI::App& command, BenchOutput& output) {
+void add_output_options(Command command, BenchOutput& output) {
   const auto add = [&](const char* name, std::string& file, const char* help) {
     // The file is optional: what follows may be the next option.
-    command.add_option(name, file, help)->expected(0, 1)->default_str("-")->option_text("[FILE]")->check(output_file(true));
+    command.add_option(name, file, help).value_if_none("-", "[FILE]").check(output_file(true));
   };
   add("--json", output.json,
       "Print the results as JSON in place of the tables; with a FILE, write them there (- is stdout; no other name begins with -)");

@@ -138,11 +138,11 @@ const Suite& find_suite(const std::string& name) {
 /// An option that replaces the rows' own: its name, and what was typed for it.
 struct Override {
   std::string name;
-  const CLI::Option* option = nullptr;
+  Option option;
   bool used = false;
 
   [[nodiscard]] std::string argument() const {
-    return option->get_expected_max() == 0 ? name : name + "=" + option->as<std::string>();
+    return option.is_flag() ? name : name + "=" + option.text();
   }
 };
 
@@ -164,22 +164,17 @@ std::unique_ptr<Benchmark> parse_row(const std::string& row, std::vector<Overrid
   words >> word;
   const BenchKind& kind = kind_named(word);
   std::unique_ptr<Benchmark> benchmark = kind.make();
-  CLI::App command{kind.help, kind.name};
-  command.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  benchmark->add_options(command);
+  CommandLine line(kind.help, kind.name);
+  line.take_last();
+  benchmark->add_options(line.root());
   std::vector<std::string> arguments;
   while (words >> word) arguments.push_back(word);
   for (Override& o : overrides) {
-    if (o.option->count() == 0 || command.get_option_no_throw(o.name) == nullptr) continue;
+    if (o.option.count() == 0 || !line.root().find(o.name)) continue;
     o.used = true;
     arguments.push_back(o.argument());
   }
-  std::reverse(arguments.begin(), arguments.end());  // CLI11's order for a list
-  try {
-    command.parse(arguments);
-  } catch (const CLI::ParseError& e) {
-    throw Failure(Exit::kUsage, e.what());
-  }
+  line.parse(std::move(arguments));
   return benchmark;
 }
 
@@ -194,7 +189,7 @@ void run_suite(SuiteState& state) {
           std::move(steps.begin(), steps.end(), std::back_inserter(plan.steps));
         }
         for (const Override& o : state.overrides) {
-          if (o.option->count() == 0 || o.used) continue;
+          if (o.option.count() == 0 || o.used) continue;
           throw Failure(Exit::kUsage, fmt::format("{}: no benchmark of suite {} has this option", o.name, state.suite));
         }
         return plan;
@@ -220,37 +215,36 @@ std::vector<std::string> suite_rows(const std::string& name) {
   return rows;
 }
 
-void add_bench_suites(CLI::App& bench) {
+void add_bench_suites(Command bench) {
   auto state = std::make_shared<SuiteState>();
   std::string help = "Named suite; the subcommands' axes given beside it replace its own:";
   for (const Suite& suite : suites()) help += fmt::format("\n{}: {}", suite.name, suite.help);
   bench.add_option("--suite", state->suite, help);
   add_bench_options(bench, state->common);
   for (const BenchKind& kind : bench_kinds()) {
-    CLI::App axes;
-    kind.make()->add_options(axes);
-    for (const CLI::Option* axis : axes.get_options()) {
-      for (const std::string& name : axis->get_lnames()) {
-        if (name == "help" || bench.get_option_no_throw("--" + name) != nullptr) continue;
-        CLI::Option* option = axis->get_expected_max() == 0 ? bench.add_flag("--" + name) : bench.add_option("--" + name);
-        option->group("");  // they stand in the subcommands' help
-        state->overrides.push_back({"--" + name, option});
+    const CommandLine axes;
+    kind.make()->add_options(axes.root());
+    for (const Option axis : axes.root().options()) {
+      for (const std::string& name : axis.long_names()) {
+        if (name == "help" || bench.find("--" + name)) continue;
+        const Option option = axis.is_flag() ? bench.add_flag("--" + name) : bench.add_option("--" + name);
+        state->overrides.push_back({"--" + name, option.hidden()});  // they stand in the subcommands' help
       }
     }
   }
   bench.footer(kExitCodeHelp);
-  bench.callback([state, &bench] {
-    if (!bench.get_subcommands().empty()) return;
+  bench.callback([state, bench] {
+    if (bench.has_subcommand()) return;
     if (state->suite.empty()) throw Failure(Exit::kUsage, "bench needs a subcommand or --suite; see `fp4pa bench --help`");
     run_suite(*state);
   });
 }
 
-void refuse_suite_options(const CLI::App& bench) {
-  for (const CLI::Option* option : bench.get_options()) {
-    if (option->count() == 0) continue;
+void refuse_suite_options(Command bench) {
+  for (const Option option : bench.options()) {
+    if (option.count() == 0) continue;
     throw Failure(Exit::kUsage, fmt::format("--{} before a subcommand is for --suite alone; put it behind the subcommand",
-                                            option->get_lnames().front()));
+                                            option.long_names().front()));
   }
 }
 

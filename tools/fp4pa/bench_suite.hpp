@@ -1,7 +1,6 @@
 // Named suites of benchmarks: `fp4pa bench --suite NAME`.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,9 +17,9 @@ namespace fp4pa::tool {
 [[nodiscard]] std::vector<std::string> suite_rows(const std::string& name);
 
 /// --suite, and every axis of every benchmark as an option that replaces the rows' own.
-void add_bench_suites(CLI::App& bench);
+void add_bench_suites(Command bench);
 
 /// A subcommand was given: options of the suites in front of it would be ignored, so they are refused.
-void refuse_suite_options(const CLI::App& bench);
+void refuse_suite_options(Command bench);
 
 }  // namespace fp4pa::tool

@@ -99,20 +99,20 @@ void append_both(TwoTierSpec spec, const std::vector<int>& threads, BenchReport&
 
 class BenchTwoTier final : public Benchmark {
  public:
-  void add_options(CLI::App& c) override {
-    c.add_option("--batch", axes_.batches, "Sequences, a list")->capture_default_str();
+  void add_options(Command c) override {
+    c.add_option("--batch", axes_.batches, "Sequences, a list").capture_default_str();
     c.add_option("--length", axes_.lengths, "Tokens of each before, a list: 8K,8191; no group leaves where 1 is appended to 8K")
-        ->capture_default_str();
-    c.add_option("--tokens", axes_.tokens, "New tokens of each, a list")->capture_default_str();
-    c.add_option("--window", axes_.window, "Tokens that stay, in bf16")->check(integer_from(1))->capture_default_str();
-    c.add_option("--group", axes_.group, "Tokens that leave together")->check(integer_from(1))->capture_default_str();
-    c.add_option("--kv-heads", axes_.kv_heads, "KV heads")->check(integer_from(1))->capture_default_str();
-    c.add_option("--head-dim", axes_.head_dim, "Head size")->capture_default_str();
+        .capture_default_str();
+    c.add_option("--tokens", axes_.tokens, "New tokens of each, a list").capture_default_str();
+    c.add_option("--window", axes_.window, "Tokens that stay, in bf16").check(integer_from(1)).capture_default_str();
+    c.add_option("--group", axes_.group, "Tokens that leave together").check(integer_from(1)).capture_default_str();
+    c.add_option("--kv-heads", axes_.kv_heads, "KV heads").check(integer_from(1)).capture_default_str();
+    c.add_option("--head-dim", axes_.head_dim, "Head size").capture_default_str();
     c.add_option("--page-size", axes_.page_size, "Tokens of a page of the old tier; the recent one's has 32")
-        ->check(integer_from(1))
-        ->capture_default_str();
-    c.add_option("--format", axes_.formats, "Of the old tier, a list of " + format_names())->capture_default_str();
-    c.add_option("--v-scale-axis", axes_.v_scale_axes, "head_dim, tokens, a list")->capture_default_str();
+        .check(integer_from(1))
+        .capture_default_str();
+    c.add_option("--format", axes_.formats, "Of the old tier, a list of " + format_names()).capture_default_str();
+    c.add_option("--v-scale-axis", axes_.v_scale_axes, "head_dim, tokens, a list").capture_default_str();
   }
 
   std::vector<BenchStep> steps(const std::vector<int>& threads) override {

@@ -1,16 +1,18 @@
 // The subcommands; each adds itself to the application and runs as its callback. They end by returning or by Failure.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "tools/fp4pa/command_line.hpp"
 
 namespace fp4pa::tool {
 
-void add_info(CLI::App& app);
-void add_attend(CLI::App& app);
-void add_quantize(CLI::App& app);
-void add_gemm(CLI::App& app);
-void add_bench(CLI::App& app);
+void add_info(Command app);
+void add_attend(Command app);
+void add_quantize(Command app);
+void add_gemm(Command app);
+void add_bench(Command app);
 
 /// JSON takes UTF-8 alone, and a file's name may be any bytes: those that are no UTF-8 become U+FFFD.
 [[nodiscard]] std::string as_utf8(const std::string& text);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <vector>
@@ -95,7 +96,7 @@ HostWeight quantised(Device& device, const GemmOptions& o, const QuantizeConfig&
 }
 
 /// What was typed of a weight that a file already says.
-void check_against_file(const CLI::App& command, const GemmOptions& o, const Fp4Weight& weight) {
+void check_against_file(Command command, const GemmOptions& o, const Fp4Weight& weight) {
   const auto check_one = [&](const char* option, const std::string& typed, const char* whose, const std::string& is) {
     refuse_contradiction(command, option, typed, whose, is);
   };
@@ -105,23 +106,23 @@ void check_against_file(const CLI::App& command, const GemmOptions& o, const Fp4
   check_one("--n", std::to_string(o.n), "the number of rows of the file's weight", std::to_string(weight.rows));
   check_one("--k", std::to_string(o.k), "the number of columns of the file's weight", std::to_string(weight.cols));
   for (const char* option : {"--scale-mode", "--four-over-six"}) {
-    if (!given(command, option) || o.activations == name_of(ActivationForm::kFp4)) continue;
+    if (!command.given(option) || o.activations == name_of(ActivationForm::kFp4)) continue;
     throw Failure(Exit::kUsage, std::string(option) + " has nothing to scale: the file's weight is quantised, and activations " +
                                     o.activations + " are not");
   }
 }
 
-void run(const CLI::App& command, GemmOptions o) {
+void run(Command command, GemmOptions o) {
   // All names and sizes before anything is made, or written.
   const QuantizeConfig config = quantize_config(o);
   const auto form = parse_name<ActivationForm>(o.activations, kAllForms, "activations");
   const auto device = make_device(o.backend);
   const ExecDesc exec{o.backend.empty() ? nullptr : o.backend.c_str(), nullptr, o.threads};
   Progress progress(3, o.progress);
-  progress.step(given(command, "--file") ? "read " + o.file : "quantise a weight");
+  progress.step(command.given("--file") ? "read " + o.file : "quantise a weight");
   std::optional<Activations> original;  // of the weight; a file has none
   HostWeight weight;
-  if (given(command, "--file")) {
+  if (command.given("--file")) {
     const safetensors::File file(o.file);
     weight = load_weight(file, o.weight);
     if (weight.shape.batch != 1) {
@@ -137,7 +138,7 @@ void run(const CLI::App& command, GemmOptions o) {
     throw Failure(Exit::kUsage, fmt::format("--m {} --n {} --k {}: the reference takes at most 4e9 products", o.m, o.n, o.k));
   }
   const Activations x = gaussian(o.m, o.k, o.seed);
-  if (!given(command, "--file")) {
+  if (!command.given("--file")) {
     original = gaussian(o.n, o.k, o.seed + 1);
     weight = quantised(*device, o, config, *original, exec);
   }
@@ -190,27 +191,27 @@ void run(const CLI::App& command, GemmOptions o) {
 
 }  // namespace
 
-void add_gemm(CLI::App& app) {
+void add_gemm(Command app) {
   auto o = std::make_shared<GemmOptions>();
-  CLI::App* command = app.add_subcommand("gemm", "Multiply Gaussian matrices with the weight in FP4, and compare");
-  command->add_option("--m", o->m, "Rows of x")->check(integer_from<std::int64_t>(1, kMostRows))->capture_default_str();
-  command->add_option("--n", o->n, "Rows of the weight")->check(integer_from<std::int64_t>(1, kMostRows))->capture_default_str();
-  command->add_option("--k", o->k, "Columns of both")->check(integer_from<std::int64_t>(1, kMostColumns))->capture_default_str();
-  command->add_option("--format", o->format, "One of " + names_of<BlockFormat>(kWeightFormats))->capture_default_str();
-  command->add_option("--activations", o->activations, "a16 (bf16) or a4 (quantised too)")->capture_default_str();
-  command->add_option("--scale-layout", o->scale_layout, "linear or blocked")->capture_default_str();
-  command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4)")->capture_default_str();
-  command->add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
-  command->add_option("--file", o->file, "Take the weight from this safetensors file (its own, gpt-oss's or ModelOpt's form)");
-  command->add_option("--weight", o->weight, "The weight's name in --file and --save")->capture_default_str();
-  command->add_option("--save", o->save, "Write the quantised weight to this file")->check(output_file());
-  command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
-  command->add_option("--threads", o->threads, "CPU threads; 0 is OpenMP's choice")->check(thread_count());
-  command->add_option("--seed", o->seed, "Of the random matrices")->capture_default_str();
-  command->add_flag("--json", o->json, "Print JSON");
-  command->add_flag("--progress", o->progress, "Report progress on stderr even when it is no terminal");
-  command->footer(kExitCodeHelp);
-  command->callback([o, command] { run(*command, *o); });
+  const Command command = app.add_subcommand("gemm", "Multiply Gaussian matrices with the weight in FP4, and compare");
+  command.add_option("--m", o->m, "Rows of x").check(integer_from<std::int64_t>(1, kMostRows)).capture_default_str();
+  command.add_option("--n", o->n, "Rows of the weight").check(integer_from<std::int64_t>(1, kMostRows)).capture_default_str();
+  command.add_option("--k", o->k, "Columns of both").check(integer_from<std::int64_t>(1, kMostColumns)).capture_default_str();
+  command.add_option("--format", o->format, "One of " + names_of<BlockFormat>(kWeightFormats)).capture_default_str();
+  command.add_option("--activations", o->activations, "a16 (bf16) or a4 (quantised too)").capture_default_str();
+  command.add_option("--scale-layout", o->scale_layout, "linear or blocked").capture_default_str();
+  command.add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4)").capture_default_str();
+  command.add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less");
+  command.add_option("--file", o->file, "Take the weight from this safetensors file (its own, gpt-oss's or ModelOpt's form)");
+  command.add_option("--weight", o->weight, "The weight's name in --file and --save").capture_default_str();
+  command.add_option("--save", o->save, "Write the quantised weight to this file").check(output_file());
+  command.add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
+  command.add_option("--threads", o->threads, "CPU threads; 0 is OpenMP's choice").check(thread_count());
+  command.add_option("--seed", o->seed, "Of the random matrices").capture_default_str();
+  command.add_flag("--json", o->json, "Print JSON");
+  command.add_flag("--progress", o->progress, "Report progress on stderr even when it is no terminal");
+  command.footer(kExitCodeHelp);
+  command.callback([o, command] { run(command, *o); });
 }
 
 }  // namespace fp4pa::tool

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
@@ -90,13 +91,13 @@ void print_as_text(const InfoOptions& options) {
 
 }  // namespace
 
-void add_info(CLI::App& app) {
+void add_info(Command app) {
   auto options = std::make_shared<InfoOptions>();
-  CLI::App* command = app.add_subcommand("info", "The build, its back ends, this machine and the KV formats");
-  command->add_flag("--json", options->json, "Print JSON");
-  command->add_option("--head-dim", options->head_dim, "Head size that the formats' costs are for")->capture_default_str();
-  command->add_flag("--kernels", options->kernels, "The GPU kernels' machine code instead: registers, spills, inner loops");
-  command->callback([options] {
+  const Command command = app.add_subcommand("info", "The build, its back ends, this machine and the KV formats");
+  command.add_flag("--json", options->json, "Print JSON");
+  command.add_option("--head-dim", options->head_dim, "Head size that the formats' costs are for").capture_default_str();
+  command.add_flag("--kernels", options->kernels, "The GPU kernels' machine code instead: registers, spills, inner loops");
+  command.callback([options] {
     if (options->kernels) return print_kernels(options->json);
     check_head_dim(options->head_dim);  // costs only for what every call takes
     options->json ? print_as_json(*options) : print_as_text(*options);

@@ -1,6 +1,7 @@
 // JSON to stdout or to a file, and text to a file; a file is written completely or reported.
 #include <cstdio>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tools/fp4pa/commands.hpp"
 #include "tools/fp4pa/exit_codes.hpp"

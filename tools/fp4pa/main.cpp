@@ -14,6 +14,8 @@
 
 namespace {
 
+using fp4pa::tool::Command;
+
 int fail(fp4pa::tool::Exit code, const char* message) {
   std::fprintf(stderr, "fp4pa: %s\n", message);
   return static_cast<int>(code);
@@ -25,13 +27,13 @@ int end_of_output() {
 }
 
 /// The words in front of the options must be commands. CLI11 would say neither which word is none nor which there are.
-void refuse_unknown_command(const CLI::App& app, std::span<char*> words) {
-  const std::vector<const CLI::App*> commands = app.get_subcommands({});
+void refuse_unknown_command(Command app, std::span<char*> words) {
+  const std::vector<Command> commands = app.subcommands();
   if (words.empty() || commands.empty() || words.front()[0] == '-') return;
   std::string allowed;
-  for (const CLI::App* command : commands) {
-    if (command->get_name() == words.front()) return refuse_unknown_command(*command, words.subspan(1));
-    allowed += (allowed.empty() ? "" : ", ") + command->get_name();
+  for (const Command command : commands) {
+    if (command.name() == words.front()) return refuse_unknown_command(command, words.subspan(1));
+    allowed += (allowed.empty() ? "" : ", ") + command.name();
   }
   throw fp4pa::tool::Failure(fp4pa::tool::Exit::kUsage,
                              std::string("unknown command '") + words.front() + "'; allowed: " + allowed);
@@ -41,11 +43,11 @@ void refuse_unknown_command(const CLI::App& app, std::span<char*> words) {
 
 int main(int argc, char** argv) {
   using fp4pa::tool::Exit;
-  CLI::App app{"FP4 paged attention: inspect the build, run attention on files, quantise tensors, measure speed.",
-               "fp4pa"};
+  fp4pa::tool::CommandLine line("FP4 paged attention: inspect the build, run attention on files, quantise tensors, measure speed.", "fp4pa");
+  line.version(fp4pa::version_string());
+  const Command app = line.root();
   app.footer(fp4pa::tool::kExitCodeHelp);
-  app.set_version_flag("--version", fp4pa::version_string());
-  app.require_subcommand(1);
+  app.require_subcommand(true);
   fp4pa::tool::add_info(app);
   fp4pa::tool::add_attend(app);
   fp4pa::tool::add_quantize(app);
@@ -53,11 +55,7 @@ int main(int argc, char** argv) {
   fp4pa::tool::add_bench(app);
   try {
     refuse_unknown_command(app, std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
-    app.parse(argc, argv);
-    return end_of_output();
-  } catch (const CLI::ParseError& e) {
-    // CLI11 prints help and errors itself; its own codes (100 and up) all mean bad usage.
-    if (app.exit(e) != 0) return static_cast<int>(Exit::kUsage);
+    if (line.parse_main(argc, argv)) return static_cast<int>(Exit::kUsage);
     return end_of_output();
   } catch (const fp4pa::tool::Failure& e) {
     std::fflush(stdout);

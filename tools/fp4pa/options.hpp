@@ -2,7 +2,6 @@
 // print the limits of a double.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <initializer_list>
@@ -12,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "tools/fp4pa/command_line.hpp"
 #include "tools/fp4pa/exit_codes.hpp"
 #include "tools/fp4pa/names.hpp"
 
@@ -19,7 +19,7 @@ namespace fp4pa::tool {
 
 /// Whole numbers from `least` to `most`.
 template <class Int = int>
-[[nodiscard]] CLI::Validator integer_from(Int least, Int most = std::numeric_limits<Int>::max()) {
+[[nodiscard]] Check integer_from(Int least, Int most = std::numeric_limits<Int>::max()) {
   const auto check = [=](const std::string& text) -> std::string {
     Int value = 0;
     const char* const end = text.data() + text.size();
@@ -31,11 +31,11 @@ template <class Int = int>
 }
 
 /// --threads of one call.
-[[nodiscard]] inline CLI::Validator thread_count() { return integer_from(0, kMostThreads); }
+[[nodiscard]] inline Check thread_count() { return integer_from(0, kMostThreads); }
 
 /// A file to write. An option that was taken for one by mistake ("--out --json") is refused.
 /// @param or_stdout  "-" is stdout
-[[nodiscard]] inline CLI::Validator output_file(bool or_stdout = false) {
+[[nodiscard]] inline Check output_file(bool or_stdout = false) {
   const auto check = [=](const std::string& text) -> std::string {
     if (!text.empty() && (text.front() != '-' || (or_stdout && text == "-"))) return "";
     return "'" + text + "'; allowed: a file's name, not beginning with -" + (or_stdout ? "; or - alone for stdout" : "");
@@ -43,25 +43,19 @@ template <class Int = int>
   return {check, ""};
 }
 
-/// The option was typed.
-[[nodiscard]] inline bool given(const CLI::App& command, const std::string& option) {
-  const CLI::Option* found = command.get_option_no_throw(option);
-  return found != nullptr && found->count() != 0;
-}
-
 /// `option` was typed, and is not what the input already is: "--format mxfp4: the file's weight is nvfp4".
-inline void refuse_contradiction(const CLI::App& command, const char* option, const std::string& typed, const char* whose,
+inline void refuse_contradiction(Command command, const char* option, const std::string& typed, const char* whose,
                                  const std::string& is) {
-  if (!given(command, option) || typed == is) return;
+  if (!command.given(option) || typed == is) return;
   throw Failure(Exit::kUsage, std::string(option) + " " + typed + ": " + whose + " is " + is);
 }
 
 /// Options about a way of scaling are refused where none of the formats (by name) scales that way.
 /// @param all  the formats that the command has, as names_of lists them: others are not offered
-inline void refuse_idle_scale_options(const CLI::App& command, const std::vector<std::string>& formats, const std::string& all) {
+inline void refuse_idle_scale_options(Command command, const std::vector<std::string>& formats, const std::string& all) {
   const auto refuse = [&](const char* option, std::initializer_list<std::string_view> of) {
     const auto has = [&](const std::string& format) { return std::find(of.begin(), of.end(), format) != of.end(); };
-    if (!given(command, option) || std::any_of(formats.begin(), formats.end(), has)) return;
+    if (!command.given(option) || std::any_of(formats.begin(), formats.end(), has)) return;
     std::string asked, allowed;
     for (const std::string& format : formats) asked += (asked.empty() ? "" : ", ") + format;
     for (const std::string_view format : of) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "reference/element.hpp"
@@ -66,7 +67,7 @@ float amax_over_2688(const std::vector<std::byte>& data, DType dtype, std::int64
   return default_global_scale(largest);
 }
 
-void quantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
+void quantize_tensor(Command command, const QuantizeOptions& o) {
   Progress progress(4, o.progress);
   progress.step("read " + o.file);
   const safetensors::File file(o.file);
@@ -173,7 +174,7 @@ float global_scale_of(const nlohmann::json& description, BlockFormat format) {
                                               name_of(format), has_scale ? "2^-126 to 2^126" : "1"));
 }
 
-void dequantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
+void dequantize_tensor(Command command, const QuantizeOptions& o) {
   Progress progress(3, o.progress);
   progress.step("read " + o.file);
   const safetensors::File file(o.file);
@@ -221,30 +222,28 @@ void dequantize_tensor(const CLI::App& command, const QuantizeOptions& o) {
 
 }  // namespace
 
-void add_quantize(CLI::App& app) {
+void add_quantize(Command app) {
   auto o = std::make_shared<QuantizeOptions>();
-  CLI::App* command =
+  const Command command =
       app.add_subcommand("quantize", "Quantise a tensor of a safetensors file to codes and scales, or back");
-  command->add_option("file", o->file, "safetensors file")->required();
-  command
-      ->add_option("--tensor", o->tensor, "Name of the tensor (F32, F16 or BF16); groups run along its last dimension")
-      ->required();
-  command->add_option("--out", o->out, "safetensors file to write")->required()->check(output_file());
-  command->add_option("--format", o->format, "One of " + names_of<BlockFormat>(kAllBlockFormats))->capture_default_str();
-  command->add_option("--scale-layout", o->scale_layout, "linear, or blocked (128x4 atoms)")->capture_default_str();
-  auto* dequantize =
-      command->add_flag("--dequantize", o->dequantize, "The other way: read NAME.codes and NAME.scales, write NAME");
-  command->add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4, MXFP8)")->excludes(dequantize)->capture_default_str();
-  command->add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less")
-      ->excludes(dequantize);
-  command->add_option("--global-scale", o->global_scale, "NVFP4 decode multiplier; default amax/2688")->excludes(dequantize);
-  command->add_option("--dtype", o->dtype, "With --dequantize: f32, f16 or bf16")->needs(dequantize)->capture_default_str();
-  command->add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
-  command->add_option("--threads", o->threads, "CPU threads; 0 = OpenMP's choice (the default)")->check(thread_count());
-  command->add_flag("--json", o->json, "Print JSON");
-  command->add_flag("--progress", o->progress, "Report progress on stderr even when it is no terminal");
-  command->footer(kExitCodeHelp);
-  command->callback([o, command] { o->dequantize ? dequantize_tensor(*command, *o) : quantize_tensor(*command, *o); });
+  command.add_option("file", o->file, "safetensors file").required();
+  command.add_option("--tensor", o->tensor, "Name of the tensor (F32, F16 or BF16); groups run along its last dimension").required();
+  command.add_option("--out", o->out, "safetensors file to write").required().check(output_file());
+  command.add_option("--format", o->format, "One of " + names_of<BlockFormat>(kAllBlockFormats)).capture_default_str();
+  command.add_option("--scale-layout", o->scale_layout, "linear, or blocked (128x4 atoms)").capture_default_str();
+  const Option dequantize =
+      command.add_flag("--dequantize", o->dequantize, "The other way: read NAME.codes and NAME.scales, write NAME");
+  command.add_option("--scale-mode", o->scale_mode, "floor, ceil, rceil or even (MXFP4, MXFP8)").excludes(dequantize).capture_default_str();
+  command.add_flag("--four-over-six", o->four_over_six, "NVFP4: amax/6 or amax/4, whichever errs less")
+      .excludes(dequantize);
+  command.add_option("--global-scale", o->global_scale, "NVFP4 decode multiplier; default amax/2688").excludes(dequantize);
+  command.add_option("--dtype", o->dtype, "With --dequantize: f32, f16 or bf16").needs(dequantize).capture_default_str();
+  command.add_option("--backend", o->backend, "Back end by name; see `fp4pa info`");
+  command.add_option("--threads", o->threads, "CPU threads; 0 = OpenMP's choice (the default)").check(thread_count());
+  command.add_flag("--json", o->json, "Print JSON");
+  command.add_flag("--progress", o->progress, "Report progress on stderr even when it is no terminal");
+  command.footer(kExitCodeHelp);
+  command.callback([o, command] { o->dequantize ? dequantize_tensor(command, *o) : quantize_tensor(command, *o); });
 }
 
 }  // namespace fp4pa::tool
