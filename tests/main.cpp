@@ -2,7 +2,6 @@
 //
 // Compiled once per test area, with FP4PA_TESTS_LIBRARY where the area links the library (it then names the back ends, so
 // that a log shows which ones a run could have used) and FP4PA_TESTS_KOKKOS where Kokkos drives its grids.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 #include <cstdio>

@@ -1,6 +1,5 @@
 // The tests of a GPU back end, CUDA or HIP. They say which device ran, and without one they fail, unless FP4PA_GPU_TESTS is
 // "skip-if-no-device": then they exit with 77, which ctest reports as skipped.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 #include <cstdio>
