@@ -4,10 +4,11 @@ The inner loop is the natural loop (of the control flow graph) with the most mat
 other loop with any. It has everything that a way from its head to its head can pass, also what is rarely taken. Of AMD's
 kernels it is the loop with the most of its own, less the loops with any that it holds: gemm_terms has one for what is rarely left.
 
-NVIDIA objects need cuobjdump and nvdisasm (of a CUDA Toolkit, or of the triton wheel), AMD's need clang-offload-bundler,
-llvm-readelf and llvm-objdump. Python's standard library is all else it takes.
+NVIDIA objects need cuobjdump and nvdisasm (of a CUDA Toolkit, or of the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm), AMD's
+need clang-offload-bundler, llvm-readelf and llvm-objdump. Python's standard library is all else it takes.
 """
 import collections
+import functools
 import os
 import re
 import shutil
@@ -44,17 +45,17 @@ def cuda_tools(given):
     found = shutil.which("cuobjdump")
     folders.append(os.path.dirname(found) if found else None)
     for folder in sys.path:
-        folders.append(os.path.join(folder, "triton/backends/nvidia/bin"))
+        folders += [os.path.join(folder, "nvidia/cu13/bin"), os.path.join(folder, "triton/backends/nvidia/bin")]
     for folder in folders:
         if folder and all(os.access(os.path.join(folder, t), os.X_OK) for t in ("cuobjdump", "nvdisasm")):
             return folder
     fail("cuobjdump and nvdisasm are needed to read NVIDIA objects: install them, or name their folder with --cuda-tools "
-         "or FP4PA_CUDA_TOOLS (the triton wheel has both under triton/backends/nvidia/bin)")
+         "or FP4PA_CUDA_TOOLS (the wheels nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm have them under nvidia/cu13/bin)")
 
 
 # --- loops and what they hold ---------------------------------------------------------------------------------------------
 
-
+@functools.lru_cache(maxsize=None)  # some hundred mnemonics, millions of instructions
 def is_matrix(mnemonic):
     return bool(re.match(r"(HMMA|QMMA|OMMA|IMMA|BMMA|HGMMA|QGMMA|v_mfma|v_smfmac)", mnemonic))
 
@@ -177,9 +178,8 @@ def inner_loop(code, innermost=True):
     return [i for b in sorted(body) for i in code[blocks[b][0]:blocks[b][1] + 1]]
 
 
-def global_load_width(i):
+def global_load_width(m):
     """Bytes a lane loads from global memory, into shared memory or registers; None: another instruction."""
-    m = i.mnemonic
     if re.match(r"(LDG|LDGSTS)\b", m):
         for bits in (256, 128, 64):
             if f".{bits}" in m:
@@ -204,13 +204,13 @@ def global_load_width(i):
 def loads_of(code):
     """{"LDGSTS 16 B": 4, ...}"""
     counts = collections.Counter()
-    for i in code:
-        width = global_load_width(i)
+    for mnemonic, times in collections.Counter(i.mnemonic for i in code).items():
+        width = global_load_width(mnemonic)
         if width is None:
             continue
-        kind = "LDGSTS" if i.mnemonic.startswith("LDGSTS") else i.mnemonic.split(".")[0]
-        found = re.match(r"(global|buffer|flat)_load(_lds)?", i.mnemonic)
-        counts[f"{found[0] if found else kind} {width} B" if width != "bulk" else kind] += 1
+        kind = "LDGSTS" if mnemonic.startswith("LDGSTS") else mnemonic.split(".")[0]
+        found = re.match(r"(global|buffer|flat)_load(_lds)?", mnemonic)
+        counts[f"{found[0] if found else kind} {width} B" if width != "bulk" else kind] += times
     return dict(sorted(counts.items()))
 
 
@@ -232,6 +232,9 @@ def describe(code, innermost=True):
 # --- NVIDIA ---------------------------------------------------------------------------------------------------------------
 
 
+INSTRUCTION = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+ +)?([A-Z][\w.]*)\s*([^;]*);")
+
+
 def sass_functions(text):
     """{architecture: {function: [Instruction]}}"""
     functions = collections.defaultdict(dict)
@@ -241,9 +244,9 @@ def sass_functions(text):
             arch = line[7:].strip()
         elif "Function :" in line:
             code = functions[arch].setdefault(line.split(":", 1)[1].strip(), [])
-        else:
-            found = re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+ +)?([A-Z][\w.]*)\s*([^;]*);", line)
-            if found and code is not None:
+        elif code is not None and ";" in line:  # every other line holds the second half of an instruction's bits alone
+            found = INSTRUCTION.match(line)
+            if found:
                 address, predicate, mnemonic, operands = found.groups()
                 target = re.fullmatch(r"(.*?)`?\(?0x([0-9a-f]+)\)?\s*", operands) if mnemonic.startswith("BRA") else None
                 always = not predicate and (mnemonic in ("EXIT", "BRX", "BRXU", "JMX", "RET.REL.NODEC", "RET.ABS.NODEC") or
@@ -265,18 +268,17 @@ def read_nvidia(path, tools):
         elif name and "REG:" in line:
             usage[arch, name] = {k: int(v) for k, v in re.findall(r"(\w+):(\d+)", line)}
             name = None
+    # Nearly all of this output is the bytes of debug sections.
+    lines = re.compile(r"^(?:arch = (.*)|\.nv\.info\.(.*)|\s+Attribute:\s+EIATTR_MAX_THREADS\n.*\n\s+Value:(.*))$", re.MULTILINE)
     arch = section = None
-    pending = False
-    for line in output_of(dump, "-elf", path, env=environment).splitlines():
-        if line.startswith("arch = "):
-            arch = line[7:].strip()
-        elif line.startswith(".nv.info."):
-            section = line[9:].strip()
-        elif "EIATTR_MAX_THREADS" in line:
-            pending = True
-        elif pending and "Value:" in line:
-            x, y, z = (int(v, 16) for v in re.findall(r"0x[0-9a-f]+", line)[:3])
-            threads[arch, section], pending = x * y * z, False
+    for new_arch, new_section, value in lines.findall(output_of(dump, "-elf", path, env=environment)):
+        if new_arch:
+            arch = new_arch.strip()
+        elif new_section:
+            section = new_section.strip()
+        else:
+            x, y, z = (int(v, 16) for v in re.findall(r"0x[0-9a-f]+", value)[:3])
+            threads[arch, section] = x * y * z
     for arch, functions in sass_functions(output_of(dump, "-sass", path, env=environment)).items():
         for function, code in functions.items():
             if (arch, function) not in usage or not any(is_matrix(i.mnemonic) for i in code):
