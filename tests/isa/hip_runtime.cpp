@@ -21,13 +21,13 @@ namespace {
 class Allocations : public isa::Memory {
  public:
   void check(std::uint64_t address, std::size_t bytes, bool write) const override {
+    auto it = own.upper_bound(address);
+    if (it != own.begin() && address + bytes <= (--it)->first + it->second) return;
     if (!write) {
       for (const auto& [begin, size] : readable) {
         if (address >= begin && address + bytes <= begin + size) return;
       }
     }
-    auto it = own.upper_bound(address);
-    if (it != own.begin() && address + bytes <= (--it)->first + it->second) return;
     char text[120];
     std::snprintf(text, sizeof text, "%s of %zu bytes at 0x%llx outside of every allocation", write ? "a store" : "a load", bytes,
                   static_cast<unsigned long long>(address));

@@ -20,14 +20,23 @@ void multiply(Wave& w, const Instruction& i, const Matrix<kSize, kDepth>& a, con
   const Operand& to = i.operand[0];
   const Operand& from = i.operand[3];
   if (to.count != kValues) refuse(i, "the destination's size does not fit");
+  double by_depth[kDepth][kSize];
+  for (int col = 0; col < kSize; ++col) {
+    for (int k = 0; k < kDepth; ++k) by_depth[k][col] = b[col][k];
+  }
+  // A row of D at a time, kSize lanes of one register, whose sums vectors of the host take side by side.
   std::uint32_t out[kValues][kLanes];
-  for (int l = 0; l < kLanes; ++l) {
-    for (int v = 0; v < kValues; ++v) {
-      const int row = 256 / kSize * (v / 4) + 4 * (l / kSize) + v % 4;
-      const int col = l % kSize;
-      double sum = from.kind == OperandKind::kVector ? as_float(w.vector[from.index + v][l]) : as_float(read_scalar(w, from));
-      for (int k = 0; k < kDepth; ++k) sum += a[row][k] * b[col][k];
-      out[v][l] = as_bits(static_cast<float>(sum));
+  for (int v = 0; v < kValues; ++v) {
+    for (int first = 0; first < kLanes; first += kSize) {
+      const int row = 256 / kSize * (v / 4) + 4 * (first / kSize) + v % 4;
+      double sum[kSize];
+      for (int col = 0; col < kSize; ++col) {
+        sum[col] = from.kind == OperandKind::kVector ? as_float(w.vector[from.index + v][first + col]) : as_float(read_scalar(w, from));
+      }
+      for (int k = 0; k < kDepth; ++k) {
+        for (int col = 0; col < kSize; ++col) sum[col] += a[row][k] * by_depth[k][col];
+      }
+      for (int col = 0; col < kSize; ++col) out[v][first + col] = as_bits(static_cast<float>(sum[col]));
     }
   }
   for (int v = 0; v < kValues; ++v) std::memcpy(w.vector[to.index + v], out[v], sizeof out[v]);  // whatever EXEC says
@@ -77,7 +86,7 @@ void mfma_scale(Wave& w, const Instruction& i) {
     for (int row = 0; row < kSize; ++row) {
       for (int block = 0; block < kDepth / 32; ++block) {
         const std::uint32_t code = w.vector[scales.index][row + kSize * block] >> (8 * byte) & 0xffu;
-        const double scale = code == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, static_cast<int>(code) - 127);
+        const double scale = code == 255 ? std::numeric_limits<double>::quiet_NaN() : two_to(static_cast<int>(code) - 127);
         for (int j = 0; j < 32; ++j) operand[k][row][32 * block + j] *= scale;
       }
     }

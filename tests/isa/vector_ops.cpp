@@ -49,7 +49,7 @@ Handler from_pair(Narrow) {
     for (int l = 0; l < kLanes; ++l) {
       const int exponent = static_cast<int>(scale[l] >> 23 & 0xffu);
       const auto one = [&](float value) {
-        return u32{Narrow{}(exponent == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(double{value}, exponent - 127))};
+        return u32{Narrow{}(exponent == 255 ? std::numeric_limits<double>::quiet_NaN() : value * two_to(exponent - 127))};
       };
       if constexpr (kE4m3) {
         const u32 half = a[l] >> (16 * (i.op_sel & 1));

@@ -158,6 +158,10 @@ inline void store(Wave& w, const Instruction& i, const Lanes& x) {
   if ((w.index_roles & 8) != 0) index += static_cast<int>(w.scalar[kM0] & 0xffu);
   const std::uint64_t exec = w.exec();
   std::uint32_t* const to = w.vector[index];
+  if (exec == ~std::uint64_t{0} && i.part[0] == Part::kDword) {
+    std::memcpy(to, x, sizeof x);
+    return;
+  }
   for (int l = 0; l < kLanes; ++l) {
     std::uint32_t y = x[l];
     if (i.part[0] != Part::kDword) {  // the rest becomes zeros
