@@ -4,7 +4,7 @@
 # A set that this machine lacks is reported as skipped where tests say so (attention/test_tile_ops.cpp, where a set that the machine
 # has and that did not run is a failure, too); the others then repeat themselves on the best set below.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  set(fp4pa_instruction_sets SSSE3 SSE4 AVX2 AVX3 AVX3_DL)
+  set(fp4pa_instruction_sets SSE4 AVX2 AVX3 AVX3_DL)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(fp4pa_instruction_sets NEON)
 else()

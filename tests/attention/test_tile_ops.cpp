@@ -38,7 +38,6 @@ bool is_e4m3(KvFormat format) { return format == KvFormat::kFp8E4m3 || format ==
 /// Whether this machine has one of Highway's instruction sets, asked of the compiler's runtime and not of Highway.
 bool cpu_has(const std::string& set) {
 #if defined(__x86_64__)
-  if (set == "SSSE3") return __builtin_cpu_supports("ssse3");
   if (set == "SSE4") return __builtin_cpu_supports("sse4.2");
   if (set == "AVX2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 =
