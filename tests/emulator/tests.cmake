@@ -8,6 +8,7 @@ if(TARGET fp4pa_test_emulator)
     dense/test_smoothing.cpp)
   # The dense tests find the GPU's target before their own.
   target_include_directories(fp4pa_test_emulator BEFORE PRIVATE "${CMAKE_CURRENT_LIST_DIR}/../gpu/overlay")
+  target_compile_definitions(fp4pa_test_emulator PRIVATE $<$<BOOL:${FP4PA_LONG_TESTS}>:FP4PA_LONG_TESTS>)
   # g++ 12 takes a lane number that a loop bounds by 32 for one that may be 64.
   target_compile_options(fp4pa_test_emulator PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds>)
   # Kernels, a hundred and more of them, are compiled in half the time of -O1; what they spend most of their own on is compiled apart.
