@@ -22,14 +22,7 @@ if(NOT TARGET hwy::hwy)
   set(hwy_VERSION ${FP4PA_HWY_VERSION})
 endif()
 
-# Weights in safetensors files need a JSON parser, of headers alone: without it the library is built, and those calls say so. Bare
-# headers serve as well, below include/ of CMAKE_PREFIX_PATH: a machine that is lent for a measurement has no packages.
+# Weights in safetensors files need a JSON parser, of headers alone: without it the library is built, and those calls say so.
+include("${CMAKE_CURRENT_LIST_DIR}/BareHeader.cmake")
 find_package(nlohmann_json CONFIG QUIET)
-if(NOT TARGET nlohmann_json::nlohmann_json)
-  find_path(FP4PA_JSON_INCLUDE nlohmann/json.hpp)
-  mark_as_advanced(FP4PA_JSON_INCLUDE)
-  if(FP4PA_JSON_INCLUDE)
-    add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED)
-    target_include_directories(nlohmann_json::nlohmann_json INTERFACE "${FP4PA_JSON_INCLUDE}")
-  endif()
-endif()
+fp4pa_bare_header(nlohmann_json::nlohmann_json nlohmann/json.hpp FP4PA_JSON_INCLUDE)

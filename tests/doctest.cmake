@@ -1,15 +1,8 @@
 # fp4pa_doctest: doctest with its implementation, which takes as long to compile as the tests of an area. Not a target where
-# doctest is not found. Its bare header serves as well.
-include_guard(DIRECTORY)
+# doctest is not found.
+include("${CMAKE_CURRENT_LIST_DIR}/../cmake/BareHeader.cmake")
 find_package(doctest CONFIG QUIET)
-if(NOT TARGET doctest::doctest)
-  find_path(FP4PA_DOCTEST_INCLUDE doctest/doctest.h)
-  mark_as_advanced(FP4PA_DOCTEST_INCLUDE)
-  if(FP4PA_DOCTEST_INCLUDE)
-    add_library(doctest::doctest INTERFACE IMPORTED)
-    target_include_directories(doctest::doctest INTERFACE "${FP4PA_DOCTEST_INCLUDE}")
-  endif()
-endif()
+fp4pa_bare_header(doctest::doctest doctest/doctest.h FP4PA_DOCTEST_INCLUDE)
 if(TARGET doctest::doctest AND NOT TARGET fp4pa_doctest)
   add_library(fp4pa_doctest STATIC "${CMAKE_CURRENT_LIST_DIR}/doctest.cpp")
   target_link_libraries(fp4pa_doctest PUBLIC doctest::doctest PRIVATE fp4pa_flags)
