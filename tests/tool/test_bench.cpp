@@ -331,6 +331,9 @@ TEST_CASE("bench: --json and --csv alone print, and no option becomes a file") {
     const test::ToolRun option = run(command + " --json=--csv");
     CHECK(option.exit_code == 2);
     CHECK(option.err.find("--json: '--csv'; allowed: a file's name, not beginning with -; or - alone for stdout") == 0);
+    const test::ToolRun unnamed = run(command + " --json ''");
+    CHECK(unnamed.exit_code == 2);
+    CHECK(unnamed.err.find("--json: ''; allowed: a file's name, not beginning with -; or - alone for stdout") != std::string::npos);
     CHECK(run(command + " --csv a/b").exit_code == 3);
   }
   CHECK(run("--suite smoke --json --csv").exit_code == 2);

@@ -32,9 +32,10 @@ struct Spread {
 /// Where results go besides the tables on stdout: a file each, "" for nowhere, or "-" for stdout in place of the tables.
 struct BenchOutput {
   std::string json, csv;
+  std::vector<Option> options;
 };
 void add_output_options(Command command, BenchOutput& output);
-/// JSON and CSV cannot both go to stdout, nor to one file.
+/// Files have names. JSON and CSV cannot both go to stdout, nor to one file.
 void check_output(const BenchOutput& output);
 void write_files(const BenchOutput& output, const nlohmann::ordered_json& document, const std::string& csv);
 /// Whether one of them goes to stdout; prints it there.

@@ -164,7 +164,7 @@ std::string csv_of(const Json& document) {
 void add_output_options(Command command, BenchOutput& output) {
   const auto add = [&](const char* name, std::string& file, const char* help) {
     // The file is optional: what follows may be the next option.
-    command.add_option(name, file, help).value_if_none("-", "[FILE]").check(output_file(true));
+    output.options.push_back(command.add_option(name, file, help).value_if_none("-", "[FILE]").check(output_file(true)));
   };
   add("--json", output.json,
       "Print the results as JSON in place of the tables; with a FILE, write them there (- is stdout; no other name begins with -)");
@@ -172,6 +172,10 @@ void add_output_options(Command command, BenchOutput& output) {
 }
 
 void check_output(const BenchOutput& output) {
+  for (const Option option : output.options) {  // CLI11 asks no check about an empty text where none is needed
+    if (option.count() == 0 || !option.text().empty()) continue;
+    throw Failure(Exit::kUsage, fmt::format("--{}: {}", option.long_names().front(), output_file(true).error("")));
+  }
   if (output.json.empty() || output.csv.empty()) return;
   if (output.json == "-" && output.csv == "-") {
     throw Failure(Exit::kUsage, "--json and --csv both print to stdout; give one of them a file");
