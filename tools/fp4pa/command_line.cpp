@@ -84,8 +84,8 @@ std::optional<Option> Command::find(const std::string& name) const {
   return option == nullptr ? std::nullopt : std::optional(Option(*option));
 }
 bool Command::given(const std::string& option) const {
-  const CLI::Option* const found = app_->get_option_no_throw(option);
-  return found != nullptr && found->count() != 0;
+  const std::optional<Option> found = find(option);
+  return found && found->count() != 0;
 }
 
 CommandLine::CommandLine(const std::string& help, const std::string& name) : app_(std::make_unique<CLI::App>(help, name)) {}

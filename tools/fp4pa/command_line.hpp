@@ -1,6 +1,6 @@
 // The command line as the subcommands see it: names for the parts of CLI11 that they use. CLI11 itself is compiled with
 // command_line.cpp alone: its classes have virtual functions and no file of their own, so that every file that includes them
-// compiles all of them, in three quarters of its time.
+// compiles all of them, which doubled its time.
 #pragma once
 
 #include <functional>
