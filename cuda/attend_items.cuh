@@ -9,35 +9,12 @@
 #include "cuda/instances.hpp"
 #include "cuda/kernels.hpp"
 #include "cuda/merge_cluster.cuh"
+#include "cuda/merge_last.cuh"
+#include "cuda/worker.cuh"
 #include "cuda/words.cuh"
 #include "kernels/find_start.hpp"
 
 namespace fp4pa::cuda {
-
-/// What a worker knows of its items, in shared memory: whoever walks the schedule holds dozens of registers, of which a tile's loop
-/// has none to spare.
-struct Aside {
-  core::ItemWalk line;
-  core::EvenWalk even;
-  core::WorkItem item;
-  core::RowMap rows;
-  std::int32_t parts;  // of a shared unit
-  bool is_even;        // the cut; what follows the line has nothing then
-  bool found;
-};
-static_assert(sizeof(Aside) <= simt::kAsideBytes);
-
-/// The number of a worker. Numbers follow each other from block to block: where there are fewer items than workers, none of the blocks
-/// is left without any.
-template <class E>
-[[nodiscard]] __device__ __forceinline__ std::int32_t worker_of(const E& exec) {
-  const auto block = static_cast<std::int32_t>(blockIdx.x);
-  if constexpr (requires { exec.worker(); }) {
-    return block + exec.worker() * static_cast<std::int32_t>(gridDim.x);
-  } else {
-    return block;
-  }
-}
 
 /// Puts an item that was found aside, and what rows it has.
 __device__ __forceinline__ void put_aside(const AttendArgs& args, const core::WorkItem& item, bool found, Aside& aside) {
@@ -65,16 +42,17 @@ template <bool kFinds, class E>
     }
     if (one_lane) {
       aside.line = core::ItemWalk(list, worker, start.start);  // without items, where none was found
-      aside.is_even = kFinds && start.even;
+      aside.start = start;
+      aside.merges = list.partition.mark != 0 && !start.even;
     }
-  } else if (kFinds && exec.warp() == 1 && one_lane && (first ? list.partition.even.divisor != 0 : aside.is_even)) {
+  } else if (kFinds && exec.warp() == 1 && one_lane && (first ? list.partition.even.divisor != 0 : aside.start.even)) {
     if (first) aside.even = core::EvenWalk(worker_of(exec));
     core::WorkItem item{};
     const bool found = aside.even.next(list, item);
     put_aside(args, item, found, aside);
   }
   exec.block_barrier();
-  if (kFinds && aside.is_even) return aside.found;
+  if (kFinds && aside.start.even) return aside.found;
   if (exec.warp() == 0 && one_lane) {
     core::WorkItem item{};  // left undefined, a compiler keeps the last one's in registers
     const bool found = aside.line.next(list, item);
@@ -102,16 +80,6 @@ template <bool kFinds, class E>
   }
   __syncthreads();
   return aside.found;
-}
-
-/// A shim's Exec: of a worker, where a block may have several.
-template <class E>
-[[nodiscard]] __device__ __forceinline__ E make_exec(const AttendArgs& args, std::uint8_t* shared) {
-  if constexpr (requires { E(shared, args.warps, args.layout.bytes); }) {
-    return E(shared, args.warps, args.layout.bytes);
-  } else {
-    return E(shared);
-  }
 }
 
 /// By all threads of the block.
@@ -144,6 +112,12 @@ __device__ __forceinline__ void attend_items_of_block(const AttendArgs& args, st
       merge_in_cluster(args.params, aside.rows, first_slot, aside.parts, rank, exec.warp(), backend.head_dim());
     }
     return;
+  }
+  if constexpr (kFinds && kHasWorkers<typename Shim::Exec>) {
+    constexpr core::SimtConfig kConfig = Shim::kConfig;
+    // Blocks of a cluster have put nothing of this aside.
+    if (shares || !aside.merges) return;
+    merge_last<typename Shim::Exec>(args, shared, kConfig.exact_head_dim ? kConfig.head_dim : args.params.head_dim);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <utility>
@@ -47,6 +48,18 @@ Status prepare(int instance, const DeviceProperties& device) {
   FP4PA_RETURN_IF_FAILED(check(error, "raising the kernel's shared memory"));
   if (known) prepared[device.device][instance].store(true, std::memory_order_release);
   return Status::kOk;
+}
+
+/// The next number that no other launch of this process has, and of what else a workspace may hold one in 2^64; never 0.
+std::uint64_t new_mark() {
+  static std::atomic<std::uint64_t> next{static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count())};
+  constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15u;
+  // splitmix64 (Steele, Lea and Flood 2014): different numbers stay different.
+  std::uint64_t x = next.fetch_add(1, std::memory_order_relaxed) * kGolden;
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+  x ^= x >> 31;
+  return x != 0 ? x : kGolden;
 }
 
 Status validate_device_data(const api::RunRequest& r, const core::AttentionParams& params, cudaStream_t stream) {
@@ -124,17 +137,22 @@ Status run(const api::RunRequest& request) noexcept {
   if (sharers != 0) return attend(dim3(sharers, params.num_kv_heads, params.batch), false, sharers);
   core::Partition& cut = args.list.partition;
   if (finds) cut.finders = core::Divisor::of(static_cast<std::uint32_t>(cut.num_workers));
+  bool alone = false;  // the attention is the only kernel
   if (may_be_even) {
     const core::EvenCut even = even_cut(request.config, std::int64_t{params.batch} * params.num_kv_heads, cut.num_workers);
     cut.even = core::Divisor::of(static_cast<std::uint32_t>(even.parts));
     cut.even_rounds = whole ? 0 : even.rounds;
+    // Units that an even cut leaves whole are many: what a line divides of them its workers merge. Few have more parts, which a kernel
+    // merges sooner: docs/cuda_log.md, "One kernel".
+    alone = even.parts == 1;
+    if (alone && !whole) cut.mark = new_mark();
   }
   const auto blocks = static_cast<unsigned>(cut.num_workers / launch.workers);
   const bool scheduled = finds || (request.args.same_lengths && !request.config.validate_device_data);
   if (!scheduled) {
     FP4PA_RETURN_IF_FAILED(check(launch_schedule(args.list, stream), "launching the schedule"));
   }
-  if (const Status s = attend(dim3(blocks), dependent && !scheduled, 1); s != Status::kOk || whole) return s;
+  if (const Status s = attend(dim3(blocks), dependent && !scheduled, 1); s != Status::kOk || alone) return s;
   return check(launch_merge(args, device.multiprocessors, dependent, stream), "launching the merge");
 }
 

@@ -110,4 +110,23 @@ struct FoundStart {
   });
 }
 
+/// The unit of which a worker leaves the part in its slot 2 * worker + side, under a balanced cut; less than two parts: there is none.
+/// @param found  what find_start() said to the worker
+/// @param last   where its walk stood at its last item: core::ItemWalk::at()
+[[nodiscard]] FP4PA_DEVICE FP4PA_INLINE core::MergeNote find_left(const core::WorkList& list, std::int32_t worker, std::int32_t side,
+                                                                 const FoundStart& found, const core::WorkerStart& last) {
+  if (found.start.begin >= found.start.end) return {};
+  const core::WorkerStart& at = side == 0 ? found.start : last;
+  core::Unit unit{};
+  unit.overhead = list.partition.overhead_tiles;
+  unit.cost = unit_cost(list, at.seq);
+  unit.begin = at.block_begin + at.kv_head * unit.cost;
+  unit.tiles.end = static_cast<std::int32_t>(unit.cost) - unit.overhead;
+  const core::WorkItem item = core::balanced_piece(unit, worker, found.start.begin, found.start.end);
+  if (item.tiles.size() == 0 || item.partial_slot != 2 * worker + side) return {};
+  const std::uint32_t line = found.total;  // a name that a lambda may take
+  const core::UnitParts parts(unit, [&](std::int64_t x) { return worker_at(list.partition, line, static_cast<std::uint32_t>(x)); });
+  return {at.seq, 0, at.kv_head, parts.begin, parts.first, parts.last, parts.count};
+}
+
 }  // namespace fp4pa::FP4PA_GPU

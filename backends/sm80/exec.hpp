@@ -26,13 +26,21 @@ class WarpExec {
     __device__ __forceinline__ const T& operator[](Lane) const { return value; }
   };
 
+  /// threadIdx.x, read anew: what was computed from it before is not kept in registers up to here.
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t thread_anew() {
+    std::uint32_t thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+  }
+
   /// @param shared  the block's dynamic shared memory, aligned to 128 bytes
-  __device__ __forceinline__ explicit WarpExec(std::uint8_t* shared)
+  /// @param thread  the caller's threadIdx.x
+  __device__ __forceinline__ explicit WarpExec(std::uint8_t* shared, std::uint32_t thread = threadIdx.x)
       : base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
         shared_(shared),
-        lane_{static_cast<int>(threadIdx.x % kLanes)},
+        lane_{static_cast<int>(thread % kLanes)},
         // The same in all lanes, which the compiler cannot see.
-        warp_(__shfl_sync(kAll, static_cast<int>(threadIdx.x / kLanes), 0)) {}
+        warp_(__shfl_sync(kAll, static_cast<int>(thread / kLanes), 0)) {}
 
   [[nodiscard]] __device__ __forceinline__ int warp() const { return warp_; }
   [[nodiscard]] __device__ __forceinline__ int num_warps() const {

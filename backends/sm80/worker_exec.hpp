@@ -21,8 +21,9 @@ class WorkerExec : public WarpExec {
   /// @param shared  the block's dynamic shared memory, aligned to 128 bytes
   /// @param warps   of a worker
   /// @param bytes   of a worker's shared memory, a multiple of 128
-  __device__ __forceinline__ WorkerExec(std::uint8_t* shared, const core::Divisor& warps, int bytes)
-      : WorkerExec(shared, warps, bytes, WarpExec(shared).warp()) {}
+  /// @param thread  the caller's threadIdx.x
+  __device__ __forceinline__ WorkerExec(std::uint8_t* shared, const core::Divisor& warps, int bytes, std::uint32_t thread = threadIdx.x)
+      : WorkerExec(shared, warps, bytes, thread, WarpExec(shared, thread).warp()) {}
 
   [[nodiscard]] __device__ __forceinline__ int warp() const { return warp_of_worker_; }
   [[nodiscard]] __device__ __forceinline__ int num_warps() const { return static_cast<int>(warps_.divisor); }
@@ -34,10 +35,11 @@ class WorkerExec : public WarpExec {
   }
 
  private:
-  __device__ __forceinline__ WorkerExec(std::uint8_t* shared, const core::Divisor& warps, int bytes, int warp)
-      : WorkerExec(shared, warps, bytes, warp, static_cast<int>(warps.quotient(static_cast<std::uint32_t>(warp)))) {}
-  __device__ __forceinline__ WorkerExec(std::uint8_t* shared, const core::Divisor& warps, int bytes, int warp, int worker)
-      : WarpExec(shared + worker * bytes), warps_(warps), worker_(worker),
+  __device__ __forceinline__ WorkerExec(std::uint8_t* shared, const core::Divisor& warps, int bytes, std::uint32_t thread, int warp)
+      : WorkerExec(shared, warps, bytes, thread, warp, static_cast<int>(warps.quotient(static_cast<std::uint32_t>(warp)))) {}
+  __device__ __forceinline__ WorkerExec(std::uint8_t* shared, const core::Divisor& warps, int bytes, std::uint32_t thread, int warp,
+                                        int worker)
+      : WarpExec(shared + worker * bytes, thread), warps_(warps), worker_(worker),
         warp_of_worker_(warp - worker * static_cast<int>(warps.divisor)) {}
 
   const core::Divisor& warps_;

@@ -57,6 +57,7 @@ struct Partition {
   // Even, for lengths that make it worth it: see even.hpp.
   Divisor even = {};                // parts of a unit; by 0: balanced whatever the lengths
   std::int32_t even_rounds = 1;     // of units, where there are more than workers; 0: even whatever the lengths
+  std::uint64_t mark = 0;           // where CUDA's workers merge what a line divides: the launch's number (cuda/merge_last.cuh)
   // Shared: no prefix sums, starts or notes. See shared_part().
   Divisor sharers = {};             // workers of a unit; by 0: balanced or fixed
   Divisor least_tiles = {};         // of a part, while there are workers without any

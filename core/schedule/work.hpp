@@ -265,6 +265,9 @@ class ItemWalk {
     return end();
   }
 
+  /// Where the walk stands: on the unit of its last item, or where it began if it has had none.
+  [[nodiscard]] FP4PA_FN const WorkerStart& at() const { return at_; }
+
  private:
   FP4PA_FN bool end() {
     at_.begin = at_.end;

@@ -27,7 +27,14 @@ struct FindArgs {
 FP4PA_KERNEL(find, kLanes, FindArgs args) {
   const FoundStart start = find_start(args.list, args.worker);
   const core::MergeNote note = find_note(args.list, args.worker);
-  if (thread_id() == args.worker % kLanes) *args.found = {start.start, note, start.even};
+  if (thread_id() != args.worker % kLanes) return;
+  *args.found = {start.start, note, start.even, {}};
+  if (start.even) return;
+  core::ItemWalk walk(args.list, args.worker, start.start);
+  core::WorkItem item{};
+  while (walk.next(args.list, item)) {
+  }
+  for (int side = 0; side < 2; ++side) args.found->left[side] = find_left(args.list, args.worker, side, start, walk.at());
 }
 
 }  // namespace fp4pa::FP4PA_GPU

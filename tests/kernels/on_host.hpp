@@ -13,6 +13,7 @@ struct Found {
   core::WorkerStart start;
   core::MergeNote note;
   bool even;
+  core::MergeNote left[2];  // of its slots, where the cut is no even one
 };
 
 struct OnHost {

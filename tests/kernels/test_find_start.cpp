@@ -21,6 +21,20 @@ auto as_tuple(const core::WorkerStart& s) {
 }
 auto as_tuple(const core::MergeNote& n) { return std::tuple(n.seq, n.block, n.kv_head, n.begin, n.first, n.last, n.count); }
 
+/// What find_left() ought to say of a slot: the unit of the item that leaves its part there.
+core::MergeNote left_in(const core::WorkList& list, std::int32_t worker, std::int32_t side) {
+  core::MergeNote left{};
+  core::for_each_item(list, worker, [&](const core::WorkItem& item) {
+    if (item.partial_slot != 2 * worker + side) return;
+    const std::int64_t begin = core::worker_begin(list.total_cost(), list.partition.num_workers, worker);
+    const std::int64_t end = core::worker_begin(list.total_cost(), list.partition.num_workers, worker + 1);
+    const core::UnitCursor cursor(list, side == 0 ? begin : end - 1);
+    const core::UnitParts parts(list, cursor.unit());
+    left = {item.seq, item.block, item.kv_head, parts.begin, parts.first, parts.last, parts.count};
+  });
+  return left;
+}
+
 /// A batch of decodes, of more sequences than a warp has lanes as a rule.
 schedule::Work draw(std::uint64_t seed) {
   ::test::Random random(seed);
@@ -42,8 +56,8 @@ schedule::Work draw(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("a warp finds its worker's start and note, or that the cut is even") {
-  int lines = 0, even = 0, notes = 0, even_notes = 0;
+TEST_CASE("a warp finds its worker's start and note and what it leaves, or that the cut is even") {
+  int lines = 0, even = 0, notes = 0, even_notes = 0, lefts = 0;
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     schedule::Work w = draw(seed);
     core::WorkList list = w.list();
@@ -83,6 +97,12 @@ TEST_CASE("a warp finds its worker's start and note, or that the cut is even") {
         CHECK(found.note.count == note.count);
         if (note.count > 1) CHECK(as_tuple(found.note) == as_tuple(note));
         notes += note.count > 1 ? 1 : 0;
+        for (const int side : {0, 1}) {
+          const core::MergeNote left = left_in(list, worker, side);
+          CHECK(found.left[side].count == left.count);
+          if (left.count > 1) CHECK(as_tuple(found.left[side]) == as_tuple(left));
+          lefts += left.count > 1 ? 1 : 0;
+        }
       }
     }
     (expected_even ? even : lines) += 1;
@@ -90,5 +110,6 @@ TEST_CASE("a warp finds its worker's start and note, or that the cut is even") {
   CHECK(lines > 30);
   CHECK(even > 30);
   CHECK(notes > 500);
+  CHECK(lefts > 1000);
   CHECK(even_notes > 100);
 }
