@@ -302,7 +302,7 @@ template <class ScaleForm = sm80::OperandScales, class Decoded = DecodedTiles>
   return c.two_tier ? std::max(old_tier, bytes(c.recent, i.stages[1]) + (fixed ? 0 : decoded)) : old_tier;
 }
 
-/// Of what a block knows of its items, see cuda/attend_items.cuh; where warps of its own decode, they know it (backends/sm90/items.hpp).
+/// Of what a block knows of its items, see cuda/worker.cuh; where warps of its own decode, they know it (backends/sm90/items.hpp).
 inline constexpr int kAsideBytes = 224;
 
 /// Shared memory of a block of `warps` warps.
