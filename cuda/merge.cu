@@ -1,6 +1,6 @@
 // The second pass of a run: units whose keys were divided, put together from their partial states. Under a balanced cut the
 // blocks of the workers that hold a unit's parts, but for the last part, share its rows, by the notes that the schedule left, or that they find themselves;
-// under fixed splits a block does what begins on the worker of its number.
+// under fixed splits a block does what begins on the worker of its number. Of many units there is none: cuda/merge_last.cuh.
 #include <algorithm>
 
 #include "cuda/dependency.cuh"
