@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "api/attention_params.hpp"
-#include "core/schedule/work.hpp"
 #include "tests/gpu/graph.hpp"
 #include "tests/gpu/on_device.hpp"
 
