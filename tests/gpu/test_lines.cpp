@@ -74,6 +74,39 @@ std::vector<int> turns_of(const Kind& kind) {
   return gpu_test::share() == 1 ? std::vector<int>{0, 3, 1} : std::vector<int>{0};
 }
 
+/// Calls with the lengths that are set: the same bits whatever the workspace holds, in replays and by themselves; a unit is divided, no mark
+/// is left.
+void check_calls(scene::Scene& s, OnDevice& d, gpu_test::Captured& graph) {
+  std::vector<std::uint8_t> first;
+  for (const int fill : {0x00, 0xff, 0x00}) {
+    d.fill_workspace(fill);
+    d.clear_output();
+    graph.replay();
+    if (fill == 0) {
+      const Left left(d);
+      CHECK(left.marks == 0);
+      CHECK(left.states > 1);  // a unit was divided
+    }
+    d.mirror.bring_home();
+    if (first.empty()) first = bytes_of(s);
+    CHECK(bytes_of(s) == first);
+  }
+  // What a replay leaves in the workspace is there when the next one begins, and a call by itself has another mark.
+  for (const bool replays : {true, false, true}) {
+    d.clear_output();
+    if (replays) {
+      graph.replay();
+    } else {
+      REQUIRE(d.run(nullptr) == Status::kOk);
+    }
+    d.mirror.bring_home();
+    CHECK(bytes_of(s) == first);
+  }
+  const scene::Scene::Error error = s.error();
+  CHECK(error.o <= kBound);
+  CHECK(error.lse <= 1e-3);
+}
+
 }  // namespace
 
 TEST_CASE("many units of ragged lengths are one kernel, whose workers merge") {
@@ -92,34 +125,36 @@ TEST_CASE("many units of ragged lengths are one kernel, whose workers merge") {
     for (const int turn : turns_of(kind)) {
       CAPTURE(turn);
       if (kind.window == 0) d.set_lengths(lengths(turn));
-      std::vector<std::uint8_t> first;
-      for (const int fill : {0x00, 0xff, 0x00}) {
-        d.fill_workspace(fill);
-        d.clear_output();
-        graph.replay();
-        if (fill == 0) {
-          const Left left(d);
-          CHECK(left.marks == 0);
-          CHECK(left.states > 1);  // a unit was divided
-        }
-        d.mirror.bring_home();
-        if (first.empty()) first = bytes_of(s);
-        CHECK(bytes_of(s) == first);
-      }
-      // What a replay leaves in the workspace is there when the next one begins, and a call by itself has another mark.
-      for (const bool replays : {true, false, true}) {
-        d.clear_output();
-        if (replays) {
-          graph.replay();
-        } else {
-          REQUIRE(d.run(nullptr) == Status::kOk);
-        }
-        d.mirror.bring_home();
-        CHECK(bytes_of(s) == first);
-      }
-      const scene::Scene::Error error = s.error();
-      CHECK(error.o <= kBound);
-      CHECK(error.lse <= 1e-3);
+      check_calls(s, d, graph);
     }
+  }
+}
+
+TEST_CASE("workers that merge do all that a call may ask for") {
+  struct Asked {
+    const char* what;
+    void (*spec)(scene::Spec&);
+    void (*config)(AttentionConfig&);
+  };
+  constexpr auto kNoSpec = [](scene::Spec&) {};
+  constexpr auto kNoConfig = [](AttentionConfig&) {};
+  for (const Asked& asked :
+       {Asked{"sinks, O in f16", [](scene::Spec& s) { s.o_dtype = DType::kF16; }, [](AttentionConfig& c) { c.sinks = true; }},
+        Asked{"queries and O in f32, pages in one list",
+              [](scene::Spec& s) { s.q_dtype = s.o_dtype = DType::kF32, s.table = TableKind::kCsr; }, kNoConfig},
+        Asked{"a sliding window", kNoSpec, [](AttentionConfig& c) { c.sliding_window = 2000; }},
+        Asked{"softcap and slopes", kNoSpec, [](AttentionConfig& c) { c.softcap = 20.0f, c.alibi = true; }},
+        Asked{"all keys, V along tokens", [](scene::Spec& s) { s.v_axis = VScaleAxis::kTokens; }, [](AttentionConfig& c) { c.causal = false; }},
+        Asked{"FP8 keys beside NVFP4 values", [](scene::Spec& s) { s.k = KvFormat::kFp8E4m3, s.v = KvFormat::kNvfp4; }, kNoConfig}}) {
+    CAPTURE(std::string(asked.what));
+    scene::Spec spec = spec_of({KvFormat::kMxfp4, 128, 4, 2, 0});
+    asked.spec(spec);
+    scene::Scene s(spec);
+    asked.config(s.config);
+    OnDevice d(s);
+    gpu_test::Captured graph([&](gpu_test::Stream stream) { return d.run(stream); });
+    CHECK(graph.nodes() == 1);
+    d.set_lengths(lengths(0));
+    check_calls(s, d, graph);
   }
 }
