@@ -45,8 +45,9 @@ Status validate_masks(const AttentionConfig& c) {
   // Both are multiplied by log2(e), and softcap's reciprocal is taken: none of these may leave the normal numbers. NaN fails.
   FP4PA_RETURN_IF_FAILED(check(c.softcap == 0.0f || (c.softcap >= 0x1p-126f && c.softcap <= 0x1p126f), Status::kInvalidArgument,
                                "softcap is %g; allowed: 0 (off) or 2^-126 to 2^126", static_cast<double>(c.softcap)));
-  FP4PA_RETURN_IF_FAILED(check(std::abs(c.sm_scale) <= 0x1p126f, Status::kInvalidArgument,
-                               "sm_scale is %g; allowed: -2^126 to 2^126 (0 = 1 / sqrt(head_dim))",
+  const float magnitude = std::abs(c.sm_scale);
+  FP4PA_RETURN_IF_FAILED(check(c.sm_scale == 0.0f || (magnitude >= 0x1p-126f && magnitude <= 0x1p126f), Status::kInvalidArgument,
+                               "sm_scale is %g; allowed: 0 (1 / sqrt(head_dim)), 2^-126 to 2^126 or -2^126 to -2^-126",
                                static_cast<double>(c.sm_scale)));
   if (!c.tree_mask) return Status::kOk;
   FP4PA_RETURN_IF_FAILED(check(c.max_q_len <= 64, Status::kInvalidArgument,
@@ -146,13 +147,14 @@ struct Contents {
 Contents contents_of(const AttentionConfig& c, const AttentionArgs& a) {
   const auto not_zero = [](std::int32_t x) { return x != 0; };
   const bool queries = std::any_of(a.qo_indptr, a.qo_indptr + a.batch + 1, not_zero);  // all of it: nobody has checked the order
-  bool pages = false;
+  bool keys = false, pages = false;
   for (std::int32_t b = 0; b < a.batch && !pages; ++b) {
     const std::int32_t length = a.seq_lens[b];
-    pages = a.qo_indptr[b] != a.qo_indptr[b + 1] && length != 0 &&
-            (!c.two_tier || quantised_tokens(length, c.window_tokens, c.group_tokens) != 0);
+    if (a.qo_indptr[b] == a.qo_indptr[b + 1] || length == 0) continue;
+    keys = true;
+    pages = !c.two_tier || quantised_tokens(length, c.window_tokens, c.group_tokens) != 0;
   }
-  return {queries, queries && std::any_of(a.seq_lens, a.seq_lens + a.batch, not_zero), pages};
+  return {queries, keys, pages};
 }
 
 }  // namespace

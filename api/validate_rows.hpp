@@ -44,9 +44,11 @@ template <typename Rows>
   // In elements here, and not in bytes: the rule is the same.
   const api::StrideCheck check = api::check_strides(dims, cache.head_dim);
   if (!check.disjoint) {
+    // With one head a token stride of 0 is the head stride.
+    const bool one_stride = cache.num_kv_heads == 1 && rows.token_stride == rows.head_stride;
     return fail(Status::kInvalidStrides,
                 "%s.%s is %" PRId64 ", so that rows of %" PRId32 " elements overlap; allowed: 0 (dense) or at least %" PRId64,
-                name, check.dim->name, check.dim->stride_bytes, cache.head_dim, check.needed_bytes);
+                name, one_stride ? "head_stride" : check.dim->name, check.dim->stride_bytes, cache.head_dim, check.needed_bytes);
   }
   if (check.span_bytes > api::kMostBytes / size_of(rows.dtype)) {
     return fail(Status::kInvalidStrides, "%s.token_stride is %" PRId64 ", which over %" PRId64

@@ -31,7 +31,8 @@ enum class ScaleSwizzle : std::int32_t {
 /// head_dim elements are contiguous. Scales of the same element start at the scale address formed the same way from the
 /// scale strides, with head_dim/32 (MXFP4, MXFP8), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes. With
 /// `scale_axis == kTokens`, "t" in the scale address counts groups of 32 (MXFP4) or 16 (NVFP4) tokens of the page and each
-/// holds head_dim bytes, one per column. No two rows may overlap: neither within an array, nor of two arrays of a cache, nor of two tiers
+/// holds head_dim bytes, one per column. No two rows may overlap: neither within an array, where strides nest (each is at least the span
+/// of all rows at smaller ones), nor of two arrays of a cache, nor of two tiers
 /// (which may share a pool where all their page strides are equal, and page ids keep them apart). Of arrays that lie in each other
 /// with different strides, 4096 pairs of pages, tokens and heads are looked at.
 struct KvTensorDesc {

@@ -51,7 +51,7 @@ struct DenseAttentionConfig {
   DType q_dtype = DType::kBF16;
   DType kv_dtype = DType::kBF16;  ///< of K and V as they are given
   DType o_dtype = DType::kBF16;
-  float sm_scale = 0.0f;  ///< multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim)
+  float sm_scale = 0.0f;  ///< multiplies Q K^T, 2^-126 to 2^126 in magnitude; 0 = 1 / sqrt(head_dim)
   bool causal = false;
 
   KvFormat k_format = KvFormat::kNvfp4;  ///< what K and V become: any format of a cache
@@ -151,7 +151,7 @@ struct Mxfp8AttentionConfig {
   std::int32_t num_kv_heads = 0;  ///< both 1 to 65536
   std::int32_t head_dim = 0;  ///< a multiple of 32 from 32 to 256
   DType o_dtype = DType::kBF16;
-  float sm_scale = 0.0f;  ///< multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim)
+  float sm_scale = 0.0f;  ///< multiplies Q K^T, 2^-126 to 2^126 in magnitude; 0 = 1 / sqrt(head_dim)
   bool causal = false;
   ScaleLayout scale_layout = ScaleLayout::kLinear;  ///< of all three tensors; the 128x4 layout is refused
   Mxfp8Decode decode = Mxfp8Decode::kAuto;

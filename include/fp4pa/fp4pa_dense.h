@@ -26,7 +26,7 @@ typedef struct fp4pa_dense_config {
   fp4pa_dtype q_dtype;
   fp4pa_dtype kv_dtype; /* of K and V as they are given */
   fp4pa_dtype o_dtype;
-  float sm_scale; /* multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim) */
+  float sm_scale; /* multiplies Q K^T, 2^-126 to 2^126 in magnitude; 0 = 1 / sqrt(head_dim) */
   int32_t causal; /* 0 or 1. Aligned to the end: query i of n sees keys 0 .. len - n + i */
 
   fp4pa_kv_format k_format; /* what K and V become: any format of a cache */
@@ -133,7 +133,7 @@ typedef struct fp4pa_mxfp8_config {
   int32_t num_kv_heads; /* both 1 to 65536 */
   int32_t head_dim; /* a multiple of 32 from 32 to 256 */
   fp4pa_dtype o_dtype;
-  float sm_scale; /* multiplies Q K^T, -2^126 to 2^126; 0 = 1 / sqrt(head_dim) */
+  float sm_scale; /* multiplies Q K^T, 2^-126 to 2^126 in magnitude; 0 = 1 / sqrt(head_dim) */
   int32_t causal;
   fp4pa_scale_layout scale_layout; /* of all three tensors; only FP4PA_SCALES_LINEAR */
   fp4pa_mxfp8_decode decode;

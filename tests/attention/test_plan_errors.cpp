@@ -205,9 +205,10 @@ TEST_CASE("plan: masks and scales outside their range") {
   check_refused([](AttentionConfig& c) { c.softcap = 3e38f; }, Status::kInvalidArgument, {"softcap is 3e+38", "2^126"});
   check_refused([](AttentionConfig& c) { c.softcap = 0x1.8p126f; }, Status::kInvalidArgument, {"softcap is 1.276", "2^126"});
   check_refused([](AttentionConfig& c) { c.softcap = 1e-39f; }, Status::kInvalidArgument, {"softcap is 1e-39", "2^-126"});
-  check_refused([](AttentionConfig& c) { c.sm_scale = kNan; }, Status::kInvalidArgument, {"sm_scale is nan", "-2^126 to 2^126"});
+  check_refused([](AttentionConfig& c) { c.sm_scale = kNan; }, Status::kInvalidArgument, {"sm_scale is nan", "2^-126 to 2^126"});
   check_refused([](AttentionConfig& c) { c.sm_scale = -kInf; }, Status::kInvalidArgument,
-                {"sm_scale is -inf", "-2^126 to 2^126"});
+                {"sm_scale is -inf", "-2^126 to -2^-126"});
+  check_refused([](AttentionConfig& c) { c.sm_scale = -1e-39f; }, Status::kInvalidArgument, {"sm_scale is -1e-39", "2^-126"});
   check_refused([](AttentionConfig& c) { c.sm_scale = -3e38f; }, Status::kInvalidArgument, {"sm_scale is -3e+38", "2^126"});
 }
 

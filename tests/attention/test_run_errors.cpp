@@ -102,6 +102,12 @@ TEST_CASE("run: tensors without elements may be null") {
           }
         }
       }
+      spec.sequences = {{0, 40, 0}, {2, 0, 1}};  // no query has a key, although there are both
+      {
+        Scene s(spec);
+        without_tables(s);
+        CHECK(s.run() == Status::kOk);
+      }
       spec.sequences = {{0, 40, 0}, {0, 17, 1}};  // no queries: keys are not read
       Scene s(spec);
       s.config.tree_mask = true;

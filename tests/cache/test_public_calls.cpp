@@ -6,6 +6,7 @@
 #include "fp4pa/attention.hpp"
 #include "fp4pa/cache.hpp"
 #include "fp4pa/quantize.hpp"
+#include "fp4pa/status.hpp"
 #include "tests/cache/pool.hpp"
 #include "tests/cache/target.hpp"
 
@@ -58,6 +59,20 @@ TEST_CASE("public append, gather and copy_pages do what the back end's do") {
     CHECK(got == want);
     CHECK(got[0] != -1.0f);
   }
+}
+
+TEST_CASE("append: a head stride that is too small is named, although the token stride is made of it") {
+  test::Shape shape;
+  shape.heads = 1;
+  test::Pool pool(shape);
+  test::Random random(1);
+  const test::Rows rows(DType::kF32, 2, shape.heads, shape.head_dim, random);
+  const std::int32_t slots[] = {0, 1};
+  KvInput k = rows.input();
+  k.token_stride = 0;
+  k.head_stride = 63;
+  CHECK(append(pool.cache, k, rows.input(), slots, IndexType::kInt32, 2, on("cpu")) == Status::kInvalidStrides);
+  CHECK(std::string(last_error_detail()) == "k.head_stride is 63, so that rows of 64 elements overlap; allowed: 0 (dense) or at least 64");
 }
 
 TEST_CASE("public append_two_tier does what the back end's does") {

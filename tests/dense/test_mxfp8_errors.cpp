@@ -24,7 +24,7 @@ TEST_CASE("mxfp8: bad input is refused by name, and nothing is written") {
   DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.o_dtype = static_cast<DType>(5); }), Status::kUnsupportedFormat,
                       "o_dtype is 5", "2 (bf16)");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.sm_scale = INFINITY; }), Status::kInvalidArgument, "sm_scale is inf",
-                      "-2^126 to 2^126");
+                      "2^-126 to 2^126");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_batch = 0; }), Status::kInvalidSize, "max_batch is 0",
                       "1 to");
   DENSE_CHECK_REFUSED(plan_with([](auto& c) { c.limits.max_kv_tokens = -4; }), Status::kInvalidSize,

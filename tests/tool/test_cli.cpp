@@ -55,6 +55,12 @@ TEST_CASE("cli: bad usage ends with 2 and says what is allowed") {
   check_fails("attend " + file + " --format mxfp4 --scale-mode up", 2, "allowed: floor, ceil, rceil, even");
   check_fails("attend " + file + " --format mxfp4 --rotation 48", 2, "allowed: 0, 16, 32, 64, 128");
   check_fails("attend " + file + " --format mxfp4 --rotation 128", 2, "rotation");
+  check_fails("attend " + file + " --softcap abc", 2, "--softcap: abc; allowed: numbers below 2^128");
+  check_fails("attend " + file + " --softcap 1e60", 2, "--softcap: 1e60; allowed: numbers below 2^128");
+  check_fails("attend " + file + " --softcap inf", 2, "softcap is inf");
+  check_fails("attend " + file + " --window 99999999999", 2, "--window: 99999999999; allowed: -2^31 to 2^31 - 1");
+  check_fails("attend " + file + " --seed x", 2, "--seed: x; allowed: 1 or more");
+  check_fails("gemm --scale-layout foo", 2, "unknown scale layout 'foo'; allowed: linear, blocked_128x4, blocked");
   check_fails("attend " + file + " --format mxfp4 --v-scale-axis tokens --page-size 100", 2, "page_size is 100");
   check_fails("attend " + file + " --format mxfp4 --window 8", 2, "window_tokens is 8");
   check_fails("attend " + file + " --format mxfp4 --splits 65", 2, "kv_split_tokens is 65");

@@ -2,14 +2,60 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "tools/fp4pa/exit_codes.hpp"
 
 namespace fp4pa::tool {
+namespace {
+
+constexpr const char* kNumber = "number";  // the name of the check that every numeric option begins with
+
+template <class T>
+inline constexpr const char* kAllowed = "a number";
+template <>
+inline constexpr const char* kAllowed<std::int32_t> = "-2^31 to 2^31 - 1";
+template <>
+inline constexpr const char* kAllowed<std::uint32_t> = "0 to 2^32 - 1";
+template <>
+inline constexpr const char* kAllowed<std::int64_t> = "-2^63 to 2^63 - 1";
+template <>
+inline constexpr const char* kAllowed<std::uint64_t> = "0 to 2^64 - 1";
+template <>
+inline constexpr const char* kAllowed<float> = "numbers below 2^128";
+
+template <class T>
+struct NumberOf {
+  using type = T;
+};
+template <class T>
+struct NumberOf<std::optional<T>> {
+  using type = T;
+};
+
+/// What is wrong with a number: CLI11 would not say what is allowed.
+template <class T>
+std::string error_of_number(const std::string& text) {
+  using Wide = std::conditional_t<std::is_same_v<T, float>, double, T>;
+  Wide value{};
+  bool fits = CLI::detail::lexical_cast(text, value);
+  if constexpr (std::is_same_v<T, float>) fits = fits && std::isfinite(static_cast<float>(value)) == std::isfinite(value);
+  return fits ? "" : text + "; allowed: " + kAllowed<T>;
+}
+
+}  // namespace
 
 Option Option::check(const Check& check) const {
+  // This one says more of what is allowed.
+  try {
+    option_->get_validator(kNumber)->active(false);
+  } catch (const CLI::OptionNotFound&) {
+  }
   option_->check(CLI::Validator([error = check.error](std::string& text) { return error(text); }, check.allowed));
   return *this;
 }
@@ -44,7 +90,12 @@ const std::vector<std::string>& Option::long_names() const { return option_->get
 
 template <class T>
 Option Command::add_option(const std::string& names, T& value, const std::string& help) const {
-  return Option(*app_->add_option(names, value, help));
+  CLI::Option* const option = app_->add_option(names, value, help);
+  using Number = typename NumberOf<T>::type;
+  if constexpr (std::is_arithmetic_v<Number>) {
+    option->check(CLI::Validator([](std::string& text) { return error_of_number<Number>(text); }, "", kNumber));
+  }
+  return Option(*option);
 }
 template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
 template Option Command::add_option(const std::string&, std::int32_t&, const std::string&) const;

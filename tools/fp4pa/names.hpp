@@ -56,7 +56,10 @@ template <class Enum>
 /// "linear", or "blocked" for short.
 [[nodiscard]] inline ScaleLayout parse_scale_layout(std::string_view text) {
   if (text == "blocked") return ScaleLayout::kBlocked;
-  return parse_name<ScaleLayout>(text, kAllScaleLayouts, "scale layout");
+  for (const ScaleLayout layout : kAllScaleLayouts) {
+    if (text == name_of(layout)) return layout;
+  }
+  throw Failure(Exit::kUsage, "unknown scale layout '" + std::string(text) + "'; allowed: " + names_of<ScaleLayout>(kAllScaleLayouts) + ", blocked");
 }
 
 /// The rotation of `block` elements; 0 is none.

@@ -160,14 +160,19 @@ std::vector<std::int64_t> shape_of(const nlohmann::json& description) {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) {
     if (extent <= 0 || __builtin_mul_overflow(count, extent, &count) || count > (std::int64_t{1} << 48)) {
-      throw Failure(Exit::kInputFile, "the description's shape " + description.at("shape").dump() + " is not usable");
+      throw Failure(Exit::kInputFile, "the description's shape " + description.at("shape").dump() +
+                                          "; allowed: positive extents, 2^48 elements at most");
     }
   }
   return shape;
 }
 
 float global_scale_of(const nlohmann::json& description, BlockFormat format) {
-  const auto scale = description.at("global_scale").get<double>();
+  const nlohmann::json& given = description.at("global_scale");
+  if (!given.is_number()) {
+    throw Failure(Exit::kInputFile, std::string("the description's global_scale is a ") + given.type_name() + "; allowed: a number");
+  }
+  const auto scale = given.get<double>();
   const bool has_scale = format == BlockFormat::kNvfp4;
   if (has_scale ? scale >= kLeastGlobalScale && scale <= kMostGlobalScale : scale == 1.0) return static_cast<float>(scale);
   throw Failure(Exit::kInputFile, fmt::format("the description's global_scale is {}; allowed with format {}: {}", scale,
