@@ -83,6 +83,7 @@ constexpr SimtConfig prefill_any() {
 
 }  // namespace instance
 
+/// Compiled by four rows a translation unit, three of which have an option that CMakeLists.txt gives by their first row.
 inline constexpr SimtConfig kInstances[] = {
     instance::plain(instance::decode(KvKind::kMxfp4, KvKind::kMxfp4, 128, 1, 4, 4, 2)),
     instance::plain(instance::decode(KvKind::kNvfp4, KvKind::kNvfp4, 128, 1, 4, 4, 2)),

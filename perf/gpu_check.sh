@@ -17,7 +17,7 @@
 #   TEST_SECONDS=600       how long test's first program may run; its others have 200 seconds each, or
 #   SM120_SECONDS=200      SM120's kernels in software (CUDA)
 #   SANITIZE_TOOLS="memcheck racecheck synccheck initcheck"
-#   SANITIZE_PARTS="attention products cache dense sm120"      what each of these tools of compute-sanitizer looks at
+#   SANITIZE_PARTS="attention lines products cache dense sm120"      what each of these tools of compute-sanitizer looks at
 #   SANITIZE_SECONDS=300   how long a tool may look at a part
 #   SANITIZE_GRID=12       configurations of the grid there     SANITIZE_SHARE=64   and of the cache's, one in so many
 #
@@ -198,13 +198,14 @@ sanitize() {
   local -x FP4PA_MIRROR=exact FP4PA_GRID_CASES=${SANITIZE_GRID:-12} FP4PA_INSTANCE_CASES=1 FP4PA_SM120_CASES=1
   local -x FP4PA_TEST_SHARE=${SANITIZE_SHARE:-64}
   for tool in ${SANITIZE_TOOLS:-memcheck racecheck synccheck initcheck}; do
-    for part in ${SANITIZE_PARTS:-attention products cache dense sm120}; do
+    for part in ${SANITIZE_PARTS:-attention lines products cache dense sm120}; do
       program=fp4pa_test_gpu
       case $part in
         attention)
-          cases="the drawn grid*,every compiled instance*,many units of ragged*"
+          cases="the drawn grid*,every compiled instance*"
           [ "$tool" != memcheck ] || cases+=",a full cache*"
           ;;
+        lines) cases="many units of ragged*" ;;
         products)
           cases="every product kernel once*,weights: NVFP4's multiplier*"
           # Hazards among so many threads of a cluster are counted for more than nine minutes.
@@ -213,7 +214,7 @@ sanitize() {
         cache) cases="copy_pages on a GPU: *,slots on a GPU*,append and gather*,gather: one*,two tiers*,quantize*" ;;
         dense) cases="dense: every head_dim*,dense: K smoothing*,mxfp8: strides*,mxfp8: queries of*,merge_states*" ;;
         sm120) program=fp4pa_test_sm120 cases="*emulator*" ;;
-        *) note "$tool" FAILED "SANITIZE_PARTS has $part; allowed: attention, products, cache, dense, sm120"; continue ;;
+        *) note "$tool" FAILED "SANITIZE_PARTS has $part; allowed: attention, lines, products, cache, dense, sm120"; continue ;;
       esac
       sanitize_part "$tool" "$part" "$program" "$cases"
     done

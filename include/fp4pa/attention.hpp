@@ -37,8 +37,8 @@ struct AttentionConfig {
   std::int32_t num_q_heads = 0;      ///< a multiple of cache.num_kv_heads; query head h reads KV head h / (q / kv)
   DType q_dtype = DType::kBF16;
   DType o_dtype = DType::kBF16;
-  float sm_scale = 0.0f;             ///< multiplies Q K^T, 2^-126 to 2^126 in magnitude; 0 = 1 / sqrt(head_dim). Of heads padded with zeros (72 and 80 to
-                                     ///< 96, 112 to 128) it is 1 / sqrt(dimension without them)
+  float sm_scale = 0.0f;             ///< multiplies Q K^T, 2^-126 to 2^126 in magnitude; 0 = 1 / sqrt(head_dim). Of heads padded with zeros
+                                     ///< (72 and 80 to 96, 112 to 128) it is 1 / sqrt(dimension without them)
 
   bool causal = true;                ///< aligned to the end: query i of n sees keys 0 .. len - n + i
   std::int32_t sliding_window = 0;   ///< a query sees at most this many of its newest visible keys; 0 = all. Needs causal. Pages wholly
@@ -142,8 +142,9 @@ class AttentionPlan {
 /// Against double precision over the values in the cache O, before it is rounded to o_dtype, is within 2e-3 (norm of the error by norm of O)
 /// and LSE within 1e-3, as long as sm_scale times the magnitudes of a score's products add up to no more than about 2000: of more, f32
 /// sums lose more; and as long as f32 holds what is computed on the way: an element of Q times sm_scale, log2(e) and K's global scale, and V's
-/// magnitudes, added up over a sequence's keys, below 2^118. Where keys are multiplied as they lie (MatrixPath: SM120, gfx950), Q is a sum of operands, and what that leaves of Q counts beside: 2^-14 of
-/// those magnitudes where Q is f32 or rotated, 6^-5 of a group's largest element with NVFP4 keys, 2^-21 of it else (docs/sm120.md).
+/// magnitudes, added up over a sequence's keys, below 2^118. Where keys are multiplied as they lie (MatrixPath: SM120, gfx950), Q is a sum
+/// of operands, and what that leaves of Q counts beside: 2^-14 of the magnitudes of a score's products where Q is f32 or rotated, 6^-5 of a
+/// group's largest element with NVFP4 keys, 2^-21 of it else (docs/sm120.md).
 /// NaN or infinity in V of a key that a mask hides may reach visible rows of the same tile, KV head and sequence: 0 times NaN is NaN.
 /// @errors kNullPointer, kMisalignedPointer, kInvalidSize, kInvalidStrides, kInvalidArgument (recent_table with a plan of one tier),
 ///         kWorkspaceTooSmall, kPlanMismatch (a plan of another kind of device, too), kBackendUnavailable (no kernels for the current device), kDeviceError; where lengths and tables are looked

@@ -32,9 +32,9 @@ enum class ScaleSwizzle : std::int32_t {
 /// scale strides, with head_dim/32 (MXFP4, MXFP8), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes. With
 /// `scale_axis == kTokens`, "t" in the scale address counts groups of 32 (MXFP4) or 16 (NVFP4) tokens of the page and each
 /// holds head_dim bytes, one per column. No two rows may overlap: neither within an array, where strides nest (each is at least the span
-/// of all rows at smaller ones), nor of two arrays of a cache, nor of two tiers
-/// (which may share a pool where all their page strides are equal, and page ids keep them apart). Of arrays that lie in each other
-/// with different strides, 4096 pairs of pages, tokens and heads are looked at.
+/// of all rows at smaller ones), nor of two arrays of a cache, nor of two tiers (which may share a pool where all their page strides are
+/// equal, and page ids keep them apart). Of arrays that lie in each other with different strides, 4096 pairs of pages, tokens and heads
+/// are looked at.
 struct KvTensorDesc {
   KvFormat format = KvFormat::kMxfp4;
   VScaleAxis scale_axis = VScaleAxis::kHeadDim;  ///< kTokens only for V, and only MXFP4 and NVFP4

@@ -192,9 +192,8 @@ enum {
  * and its head_dim elements are contiguous. Scales are addressed the same way from the scale strides and hold head_dim/32
  * (MXFP4, MXFP8), head_dim/16 (NVFP4) or 1 (per token) contiguous bytes; with scale_axis TOKENS, t counts groups of 32 or 16
  * tokens and each holds head_dim bytes. No two rows may overlap: neither within an array, where strides nest (each is at least the span of all
- * rows at smaller ones), nor of two arrays of a cache, nor of two tiers
- * (which may share a pool where all their page strides are equal, and page ids keep them apart). Of arrays that lie in each other with different strides,
- * 4096 pairs of pages, tokens and heads are looked at. */
+ * rows at smaller ones), nor of two arrays of a cache, nor of two tiers (which may share a pool where all their page strides are equal, and
+ * page ids keep them apart). Of arrays that lie in each other with different strides, 4096 pairs of pages, tokens and heads are looked at. */
 typedef struct fp4pa_kv_tensor {
   size_t struct_size; /* set by fp4pa_cache_init */
   fp4pa_kv_format format;
@@ -433,8 +432,8 @@ typedef struct fp4pa_attention_config {
   int32_t num_q_heads; /* a multiple of num_kv_heads; query head h reads KV head h / (num_q_heads / num_kv_heads) */
   fp4pa_dtype q_dtype;
   fp4pa_dtype o_dtype;
-  float sm_scale; /* multiplies Q K^T, 2^-126 to 2^126 in magnitude; 0 = 1 / sqrt(head_dim). Of heads padded with zeros it is 1 / sqrt(dimension without
-                     them) */
+  float sm_scale; /* multiplies Q K^T, 2^-126 to 2^126 in magnitude; 0 = 1 / sqrt(head_dim). Of heads padded with zeros it is
+                     1 / sqrt(dimension without them) */
 
   int32_t causal;         /* 0 or 1. Aligned to the end: query i of n sees keys 0 .. len - n + i */
   int32_t sliding_window; /* a query sees at most this many of its newest visible keys; 0 = all. Needs causal. Pages wholly before the
@@ -527,12 +526,12 @@ FP4PA_API int32_t fp4pa_plan_num_workers(const fp4pa_plan* plan);
 
 /* O = softmax(sm_scale Q K^T + masks) V and, where asked, LSE. Rows that see no key get O = 0 and LSE = -inf (or the sink's
  * logit). Against double precision over the values in the cache O, before it is rounded to o_dtype, is within 2e-3 (norm of the error by
- * norm of O) and LSE within 1e-3, as long as sm_scale times the magnitudes of a score's products add up to no more than about 2000 (of more, f32 sums lose more), and
- * as long as f32 holds what is computed on the way: an element of Q times sm_scale, log2(e) and K's global scale, and V's magnitudes, added up
- * over a sequence's keys, below 2^118. (Where keys are
- * multiplied as they lie, on SM120 and gfx950, what operands leave of Q counts beside: 2^-14 of those magnitudes where Q is f32 or rotated, 6^-5 of a
- * group's largest element with NVFP4 keys, 2^-21 of it else). NaN or infinity in V of a key that a mask
- * hides may reach visible rows of the same tile, KV head and sequence. Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
+ * norm of O) and LSE within 1e-3, as long as sm_scale times the magnitudes of a score's products add up to no more than about 2000 (of
+ * more, f32 sums lose more), and as long as f32 holds what is computed on the way: an element of Q times sm_scale, log2(e) and K's global
+ * scale, and V's magnitudes, added up over a sequence's keys, below 2^118. Where keys are multiplied as they lie, on SM120 and gfx950, what
+ * operands leave of Q counts beside: 2^-14 of the magnitudes of a score's products where Q is f32 or rotated, 6^-5 of a group's largest
+ * element with NVFP4 keys, 2^-21 of it else. NaN or infinity in V of a key that a mask hides may reach visible rows of the same tile, KV
+ * head and sequence. Never allocates, never synchronises (but with validate_device_data). Errors: FP4PA_NULL_POINTER,
  * FP4PA_MISALIGNED_POINTER, FP4PA_INVALID_SIZE, FP4PA_INVALID_STRIDES, FP4PA_INVALID_ARGUMENT (struct_size; recent_table with a plan of
  * one tier), FP4PA_WORKSPACE_TOO_SMALL, FP4PA_PLAN_MISMATCH (a plan of another kind of device, too), FP4PA_BACKEND_UNAVAILABLE (no kernels for
  * the current device), FP4PA_DEVICE_ERROR; where lengths

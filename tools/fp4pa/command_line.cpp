@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -44,14 +45,14 @@ std::string error_of_number(const std::string& text) {
   using Wide = std::conditional_t<std::is_same_v<T, float>, double, T>;
   Wide value{};
   bool fits = CLI::detail::lexical_cast(text, value);
-  if constexpr (std::is_same_v<T, float>) fits = fits && std::isfinite(static_cast<float>(value)) == std::isfinite(value);
+  if constexpr (std::is_same_v<T, float>) fits = fits && (!std::isfinite(value) || std::abs(value) <= std::numeric_limits<float>::max());
   return fits ? "" : text + "; allowed: " + kAllowed<T>;
 }
 
 }  // namespace
 
 Option Option::check(const Check& check) const {
-  // This one says more of what is allowed.
+  // What a numeric option begins with says less of what is allowed. Others have no check of that name.
   try {
     option_->get_validator(kNumber)->active(false);
   } catch (const CLI::OptionNotFound&) {
