@@ -35,12 +35,13 @@ template <class Enum>
 [[nodiscard]] inline std::string dtype_names() { return names_of<DType>(kAllDTypes); }
 
 /// The enumerator of `all` whose name is `text`; otherwise a usage failure that lists the allowed set.
+/// @param also  what the caller takes besides, behind a comma
 template <class Enum>
-[[nodiscard]] Enum parse_name(std::string_view text, std::span<const Enum> all, const char* what) {
+[[nodiscard]] Enum parse_name(std::string_view text, std::span<const Enum> all, const char* what, const char* also = "") {
   for (const Enum value : all) {
     if (text == name_of(value)) return value;
   }
-  throw Failure(Exit::kUsage, std::string("unknown ") + what + " '" + std::string(text) + "'; allowed: " + names_of(all));
+  throw Failure(Exit::kUsage, std::string("unknown ") + what + " '" + std::string(text) + "'; allowed: " + names_of(all) + also);
 }
 
 [[nodiscard]] inline KvFormat parse_format(std::string_view text) {
@@ -56,10 +57,7 @@ template <class Enum>
 /// "linear", or "blocked" for short.
 [[nodiscard]] inline ScaleLayout parse_scale_layout(std::string_view text) {
   if (text == "blocked") return ScaleLayout::kBlocked;
-  for (const ScaleLayout layout : kAllScaleLayouts) {
-    if (text == name_of(layout)) return layout;
-  }
-  throw Failure(Exit::kUsage, "unknown scale layout '" + std::string(text) + "'; allowed: " + names_of<ScaleLayout>(kAllScaleLayouts) + ", blocked");
+  return parse_name<ScaleLayout>(text, kAllScaleLayouts, "scale layout", ", blocked");
 }
 
 /// The rotation of `block` elements; 0 is none.
