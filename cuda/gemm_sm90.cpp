@@ -39,7 +39,7 @@ using core::ceil_div;
   std::atomic<int>* const slot = device.device < kMaxDevices ? &known[device.device][splits] : nullptr;
   if (slot != nullptr && slot->load() > 0) return slot->load();
   Sm90Division d{};
-  d.function = gemm_few_function(false, false, 1);
+  d.function = gemm_few_function(false, false, 1, sm90::FewForm::kAny);
   d.row_tiles = d.m_tiles = 1;
   d.splits = splits;
   d.threads = sm90::kFewThreads;
@@ -74,6 +74,21 @@ struct Cheapest {
   }
 };
 
+/// Which kernel of up to 16 rows of X takes a product that is divided so.
+[[nodiscard]] sm90::FewForm form_of(const LinearArgs& a, const Sm90Division& d) {
+  const Fp4Weight& w = a.weight;
+  const core::WeightLayout layout{w.format, w.scale_layout, w.rows, w.cols};
+  const auto in_pieces = [](std::int64_t bytes) { return bytes % 16 == 0; };
+  if (d.splits > 2 || (d.splits == 1 && d.row_groups > 1)) return sm90::FewForm::kAny;
+  const bool plain = w.rows % sm90::few_rows(d.row_groups) == 0 && w.cols % sm80::kGemmStage == 0 &&
+                     w.scale_layout == ScaleLayout::kLinear && in_pieces(layout.groups()) &&
+                     in_pieces(d.block_stages * (layout.groups() / d.stages)) && reinterpret_cast<std::uintptr_t>(w.scales) % 16 == 0 &&
+                     a.activations == ActivationForm::k16Bit && has_whole_pieces(a) && a.out_dtype != DType::kF32 &&
+                     (a.bias == nullptr || a.bias_dtype != DType::kF32);
+  if (!plain) return sm90::FewForm::kAny;
+  return d.splits == 1 ? sm90::FewForm::kPlain : sm90::FewForm::kHalves;
+}
+
 /// In turns of a block at its stages, for up to 16 rows of X.
 void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   const bool few = a.m <= sm90::kFewMostX;
@@ -81,7 +96,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   constexpr double kCluster = 0.3;                      // meeting, twice
   const double cluster_block = few ? 0.0 : 0.1;         // for each block beyond two
   const double stage_of_x = few ? 1.0 / 48 : 1.0 / 96;  // bringing in 128 columns of a row
-  d.function = gemm_few_function(nvfp4, d.bf16, a.m);
+  d.function = gemm_few_function(nvfp4, d.bf16, a.m, sm90::FewForm::kAny);
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(a.m);
   d.m_tiles = 1;
@@ -90,8 +105,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
     if (!few && !sm90::sixteen_takes(d.row_groups, a.weight.rows, a.weight.cols)) break;
     d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::few_rows(d.row_groups)));
     for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
-      d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
-      if (d.block_stages > sm90::kFewMostStages) continue;
+      if (!d.divide_stages() || d.block_stages > sm90::kFewMostStages) continue;
       d.shared_bytes = few ? sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows)
                            : sm90::sixteen_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
       if (d.shared_bytes > cheapest.device.shared_bytes) continue;
@@ -100,6 +114,8 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
       cheapest.consider(d, turns + kFixed + cluster + stage_of_x * d.x_rows * d.block_stages / 16);
     }
   }
+  Sm90Division& best = cheapest.best;
+  if (best.function != nullptr) best.function = gemm_few_function(nvfp4, d.bf16, a.m, form_of(a, best));
   if (few) return;
   // Small products, and K that only large clusters hold, are the kernel of sm_80's. What it takes, in the same unit:
   constexpr double kTheirTurn = 1.65;
@@ -128,7 +144,7 @@ void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& ch
     d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, d.w_rows));
     d.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, d.x_rows));
     for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
-      d.block_stages = static_cast<std::int32_t>(ceil_div(d.stages, d.splits));
+      if (!d.divide_stages()) continue;
       cheapest.consider(d, d.block_stages * shape.stage + shape.block + (d.splits > 1 ? kCluster : 0));
     }
   }
@@ -193,7 +209,7 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool e
   gemm.splits = d.splits;
   gemm.row_tiles = d.row_tiles;
   sm90::FewParams few{{}, gemm, d.row_groups, d.block_stages, early};
-  sm90::ManyParams many{{}, {}, gemm, early};
+  sm90::ManyParams many{{}, {}, gemm, d.block_stages, early};
   const CUtensorMapDataType x_type = d.bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   const auto describe_codes = [&](int box_rows, sm90::TensorMap* out) {
     return describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,

@@ -7,15 +7,15 @@
 namespace fp4pa::cuda {
 namespace {
 
-template <bool kNvfp4, bool kBf16, int kParts>
+template <bool kNvfp4, bool kBf16, int kParts, sm90::FewForm kForm>
 __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_few(const __grid_constant__ sm90::FewParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::FewBlock<kNvfp4, kParts, kBf16>(params, shared).run();
+  sm90::FewBlock<kNvfp4, kParts, kBf16, kForm>(params, shared).run();
 }
-template <bool kNvfp4, bool kBf16>
+template <bool kNvfp4, bool kBf16, sm90::FewForm kForm>
 __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_sixteen(const __grid_constant__ sm90::FewParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
-  sm90::SixteenBlock<kNvfp4, kBf16>(params, shared).run();
+  sm90::SixteenBlock<kNvfp4, kBf16, kForm>(params, shared).run();
 }
 // nvcc 13.0 cannot name a kernel whose template's argument is a layout.
 template <bool kNvfp4, bool kBf16, int kX>
@@ -26,16 +26,28 @@ __global__ void __launch_bounds__(sm90::ManyLayout::kThreads, 1) gemm_many(const
 
 }  // namespace
 
-template <bool kNvfp4, bool kBf16>
+template <bool kNvfp4, bool kBf16, sm90::FewForm kForm>
 static const void* few_function(std::int64_t m) {
-  return m <= 2                ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 4>)
-         : m <= 4              ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 2>)
-         : m <= sm90::kFewMostX ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 1>)
-                                : reinterpret_cast<const void*>(&gemm_sixteen<kNvfp4, kBf16>);
+  return m <= 2   ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 4, kForm>)
+         : m <= 4 ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 2, kForm>)
+         : m <= sm90::kFewMostX ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 1, kForm>)
+                                : reinterpret_cast<const void*>(&gemm_sixteen<kNvfp4, kBf16, kForm>);
 }
-const void* gemm_few_function(bool nvfp4, bool bf16, std::int64_t m) noexcept {
-  if (bf16) return nvfp4 ? few_function<true, true>(m) : few_function<false, true>(m);
-  return nvfp4 ? few_function<true, false>(m) : few_function<false, false>(m);
+template <bool kNvfp4, bool kBf16>
+static const void* few_function(std::int64_t m, sm90::FewForm form) {
+  switch (form) {
+    case sm90::FewForm::kPlain:
+      return few_function<kNvfp4, kBf16, sm90::FewForm::kPlain>(m);
+    case sm90::FewForm::kHalves:
+      return few_function<kNvfp4, kBf16, sm90::FewForm::kHalves>(m);
+    case sm90::FewForm::kAny:
+      break;
+  }
+  return few_function<kNvfp4, kBf16, sm90::FewForm::kAny>(m);
+}
+const void* gemm_few_function(bool nvfp4, bool bf16, std::int64_t m, sm90::FewForm form) noexcept {
+  if (bf16) return nvfp4 ? few_function<true, true>(m, form) : few_function<false, true>(m, form);
+  return nvfp4 ? few_function<true, false>(m, form) : few_function<false, false>(m, form);
 }
 
 template <int kX>

@@ -10,7 +10,7 @@ namespace fp4pa::cuda {
 
 /// @param bf16  X is, else it is f16
 /// @param m     rows of X, up to 16
-[[nodiscard]] const void* gemm_few_function(bool nvfp4, bool bf16, std::int64_t m) noexcept;
+[[nodiscard]] const void* gemm_few_function(bool nvfp4, bool bf16, std::int64_t m, sm90::FewForm form) noexcept;
 /// @return  null: there is none for so many rows of X
 [[nodiscard]] const void* gemm_many_function(const sm90::ManyLayout& layout) noexcept;
 
@@ -28,6 +28,13 @@ struct Sm90Division {
   std::int32_t w_rows;   // many: of a block
   std::int32_t row_tiles, m_tiles, stages, block_stages, splits;
   int threads, shared_bytes;
+
+  /// Stages to `splits` blocks, as many to each but for the last.
+  /// @return  false: so there are fewer such blocks
+  bool divide_stages() noexcept {
+    block_stages = (stages + splits - 1) / splits;
+    return (stages + block_stages - 1) / block_stages == splits;
+  }
 };
 [[nodiscard]] Status divide_sm90(const LinearArgs& args, const DeviceProperties& device, Sm90Division* out) noexcept;
 

@@ -122,22 +122,27 @@ void sm80_products(Object& gemm, const char* architecture) {
   }
 }
 
-/// On few rows the launch divides K and W as fits best; here all rows of X that a kernel takes, eight groups of W's rows and eight stages a block.
+/// On few rows the launch divides K and W as fits best; here all rows of X that a kernel takes, eight groups of W's rows (of a plain product's
+/// block, one) and eight stages a block.
 void sm90_products(Object& gemm) {
   gemm.member("sm_90a");
   std::printf("{");
   Object kernels("  ", '}');
   for (const bool bf16 : {false, true}) {
-    const std::string x_type = bf16 ? ", bf16)" : ")";  // f16 where none is named
+    const std::string x_type = bf16 ? ", bf16" : "";  // f16 where none is named
     for (const bool nvfp4 : {false, true}) {
       const std::string format = nvfp4 ? "(Nvfp4" : "(Mxfp4";
-      for (const int most : {sm90::kFewMostX, 4, 2}) {
-        kernels.kernel("gemm_few" + format + ", " + std::to_string(most) + x_type, sm90::kFewThreads, sm90::few_shared_bytes(nvfp4, 8, 8, most), 0);
+      for (const auto& [form, row_groups] : {std::pair{"", 8}, {", plain", 1}, {", halves", 8}}) {
+        for (const int most : {sm90::kFewMostX, 4, 2}) {
+          kernels.kernel("gemm_few" + format + ", " + std::to_string(most) + x_type + form + ")", sm90::kFewThreads,
+                         sm90::few_shared_bytes(nvfp4, row_groups, 8, most), 0);
+        }
+        kernels.kernel("gemm_sixteen" + format + x_type + form + ")", sm90::kFewThreads,
+                       sm90::sixteen_shared_bytes(nvfp4, row_groups, 8, sm90::kSixteenX), 0);
       }
-      kernels.kernel("gemm_sixteen" + format + x_type, sm90::kFewThreads, sm90::sixteen_shared_bytes(nvfp4, 8, 8, sm90::kSixteenX), 0);
       for (const int x_rows : {256, 192, 128, 64, 32}) {
         const sm90::ManyLayout layout{x_rows, nvfp4, bf16};
-        kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + x_type, layout.kThreads, layout.shared_bytes(), 0);
+        kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + x_type + ")", layout.kThreads, layout.shared_bytes(), 0);
       }
     }
   }

@@ -5,10 +5,27 @@
 
 namespace fp4pa::sm90 {
 
+/// This block's place in its cluster, which lies along x, and the cluster's among all. A block launched without one is a cluster. Read
+/// again at each call: it costs less than a register kept for it.
+__device__ __forceinline__ int rank_in_cluster() {
+  int rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ int cluster_index() {
+  int index;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));
+  return index;
+}
+
 /// All threads of all blocks; what was written to shared memory before is seen by all behind it.
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
+
+/// The same in two steps that order nothing: when all have arrived, all have begun.
+__device__ __forceinline__ void arrive_at_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 
 /// The last that a block does: nobody leaves while others read its shared memory. Whoever calls it has used what it read of theirs. It
 /// orders nothing, so that results on their way to memory are not waited for.
@@ -21,6 +38,13 @@ __device__ __forceinline__ std::uint32_t address_in_block(int r, std::uint32_t m
   std::uint32_t there;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(mine), "r"(r));
   return there;
+}
+__device__ __forceinline__ void store_to_block(int r, std::uint32_t mine, float value) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in_block(r, mine)), "f"(value) : "memory");
+}
+__device__ __forceinline__ void store_to_block(int r, std::uint32_t mine, const float4& v) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address_in_block(r, mine)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
 }
 __device__ __forceinline__ void load_of_block(int r, std::uint32_t mine, float& value) {
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address_in_block(r, mine)) : "memory");

@@ -37,11 +37,12 @@ namespace fp4pa::sm90 {
 
 /// @tparam kParts  of a row's four lanes, whose sums are apart: 4 for up to 2 rows of X, 2 for up to 4, else 1
 /// @tparam kBf16   X is, and becomes f16 on its way into shared memory; else it is f16
-template <bool kNvfp4, int kParts, bool kBf16>
-class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4> {
-  using X = FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4>;
-  using X::base_, X::batch_, X::exec_, X::f_, X::first_, X::first_row_, X::kScaleBytes, X::lane_, X::largest_of, X::last_, X::misalignment,
-      X::p_, X::rank_, X::row_group_, X::rows_, X::scale_pitch_, X::shared_, X::thread_, X::turn_, X::turns_, X::x_at_, X::x_pitch_, X::zeros;
+template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm>
+class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4, kForm> {
+  using X = FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4, kForm>;
+  using X::base_, X::batch_, X::exec_, X::f_, X::first_, X::first_row_, X::kPlain, X::kScaleBytes, X::lane_, X::largest_of, X::last_,
+      X::misalignment, X::p_, X::row_group_, X::rows_, X::scale_pitch_, X::shared_, X::thread_, X::turn_, X::turns_, X::x_at_,
+      X::x_pitch_, X::zeros;
 
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
@@ -80,6 +81,7 @@ class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4> {
       parity ^= static_cast<std::uint32_t>(slot);
       slot ^= 1;
     }
+    if constexpr (kForm == FewForm::kHalves) arrive_at_cluster();  // this block's ring has been read
     finish();
   }
 
@@ -322,7 +324,7 @@ class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4> {
   __device__ __forceinline__ void finish() const {
     __syncthreads();
     auto* const sums = reinterpret_cast<float*>(shared_);
-    const int pitch = few_sum_pitch(f_.row_groups);
+    const int pitch = few_sum_pitch(X::row_groups(f_));
     const int g = lane_.id / 4;
     const int t = lane_.id % 4;
 #pragma unroll
@@ -358,7 +360,8 @@ class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4> {
       }
     }
     __syncthreads();
-    const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
+    if constexpr (kPlain) return store_plain(sums, pitch);
+    const float w_global = this->w_global();
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
     const int row = thread_ & (rows_ - 1);
     const int rows_log2 = 31 - __clz(rows_);  // a power of two
@@ -373,7 +376,7 @@ class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4> {
     if (p_.bias != nullptr && first_row_ + row < p_.n) {
       core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, first_row_ + row), p_.bias_dtype, 1, &bias);
     }
-    const int turn = x_step * rank_ + first_x;
+    const int turn = x_step * rank_in_cluster() + first_x;
     for (int i = turn; i < p_.m && first_row_ + row < p_.n; i += x_step * p_.splits) {
       float sum = sums[i * pitch + row];
       if (p_.splits > 1) {
@@ -393,6 +396,65 @@ class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4> {
       sm80::store_result(value, p_.out_dtype, p_.out, x_row * p_.n + first_row_ + row);
     }
     if (p_.splits > 1) leave_cluster();
+  }
+  /// Of a plain product. Two blocks that divide K bring out half of the rows each, and are given the other's sums of these: there is
+  /// nothing to fetch behind the cluster's barrier, and nobody's memory is read, so that a block may leave.
+  __device__ __forceinline__ void store_plain(float* sums, int pitch) const {
+    const float unit = kUnit * this->w_global();
+    const int row = thread_ & (rows_ - 1);
+    const int rows_log2 = 31 - __clz(rows_);
+    const int x_step = kFewThreads >> rows_log2;
+    const int n = first_row_ + row;
+    const float bias = p_.bias != nullptr ? load_bias_16(p_, n) : 0.0f;
+    const auto store = [&](float sum, int i) { store_result_16(sum * unit + bias, p_, (batch_ * p_.m + i) * p_.n + n); };
+    const auto sum_of = [&](int i) {
+      return of_turns(sums + i * pitch + row, p_.m * pitch) * (kBf16 ? inverse_of_row(*largest_of(i)) : 1.0f);
+    };
+    if constexpr (kForm == FewForm::kPlain) {
+      static_assert(kFewThreads / kFewWarpRows >= kFewMostX);  // a thread has a sum, or none
+      const int i = thread_ / kFewWarpRows;
+      if (i < p_.m) store(sum_of(i), i);
+      return;
+    }
+    const int half = rows_ / 2;
+    const int rank = rank_in_cluster();
+    const bool mine = (row < half) == (rank == 0);
+    const auto given = static_cast<std::uint32_t>(kFewGiven + (row & (half - 1)) * 4);
+    wait_for_cluster();  // the other block's ring has been read
+#pragma unroll 1
+    for (int i = thread_ >> rows_log2; i < p_.m; i += x_step) {
+      const float sum = sum_of(i);
+      if (mine) {
+        sums[i * pitch + row] = sum;
+      } else {
+        store_to_block(rank ^ 1, base_ + given + static_cast<std::uint32_t>(i * half * 4), sum);
+      }
+    }
+    cluster_barrier();
+    if (!mine) return;
+#pragma unroll 1
+    for (int i = thread_ >> rows_log2; i < p_.m; i += x_step) {
+      const auto others = exec_.template load_shared<float>(lane_, given + static_cast<std::uint32_t>(i * half * 4));
+      store(sums[i * pitch + row] + others, i);
+    }
+  }
+  /// Of all turns, several at once: each wait is for all of their sums.
+  __device__ __forceinline__ float of_turns(const float* at, int step) const {
+    constexpr bool kAll = kForm == FewForm::kPlain;  // of a block of 64 rows
+    constexpr int kAtOnce = kAll ? kFewWarps : 8;
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int turn = 0; turn < (kAll ? kFewWarps : turns_); turn += kAtOnce) {
+      float part[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        part[k] = kAll || turn + k < turns_ ? *at : 0.0f;
+        at += step;
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) sum += part[k];
+    }
+    return sum;
   }
   __device__ __forceinline__ float of_all_turns(const float* sums, int at, int pitch) const {
     float sum = sums[at];

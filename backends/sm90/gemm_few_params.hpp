@@ -28,6 +28,15 @@ struct FewParams {
   bool early;                 // W is read before the kernel before has ended
 };
 
+/// What a kernel of up to 16 rows of X knows. A product is plain if blocks and stages are whole, scales linear in whole pieces of 16 bytes,
+/// X is multiplied as it lies, and the result and a bias have 16 bits. Kernels that know nothing else have much less code that runs
+/// once: docs/gemm_log.md, "Plain products".
+enum class FewForm {
+  kAny,
+  kPlain,   // a block has 64 rows of W and all of K
+  kHalves,  // two blocks divide K
+};
+
 /// Not std::countr_zero, of which nvcc 13.0 makes 32 in device code.
 [[nodiscard]] FP4PA_FN constexpr int few_row_groups_log2(int row_groups) { return row_groups == 8 ? 3 : row_groups / 2; }
 [[nodiscard]] FP4PA_FN constexpr int few_rows(int row_groups) { return row_groups * kFewWarpRows; }
@@ -50,13 +59,17 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
          4 * kFewMostX +                                                         // of X in bf16, each row's largest
          8 * kFewWarps * kFewRing;                                               // and a barrier of each stage of the rings
 }
-// Sums take the rings' place: of all rows, X's eights and groups of warps.
-static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewScales);
-static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewScales);
+// Sums take the rings' place: of all rows, X's eights and groups of warps. Behind them lies what the other block of two has put there: sums
+// of half of the rows, [m][rows / 2].
+inline constexpr int kFewGiven = kFewScales - kFewMostX * few_rows(kFewMostRowGroups) / 2 * 4;
+static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewGiven);
+static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewGiven);
 
 // With 9 to 16 rows (gemm_sixteen.hpp) there are no rings: scales, then X.
 inline constexpr int kSixteenX = 16;
 inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  // which take the operands' place
+/// Behind them, where the other block of two puts its sums of half of the rows.
+[[nodiscard]] FP4PA_FN constexpr int sixteen_given_bytes(int row_groups) { return few_rows(row_groups) / 2 * kSixteenX * 4; }
 /// Whether a weight has all rows of a block, and they are counted in 32 bits of bytes.
 [[nodiscard]] constexpr bool sixteen_takes(int row_groups, std::int64_t rows, std::int64_t cols) {
   return few_rows(row_groups) <= rows && cols <= std::int64_t{1} << 23;
@@ -67,7 +80,8 @@ inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  /
 }
 [[nodiscard]] FP4PA_FN constexpr int sixteen_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
   const int operands = sixteen_x(nvfp4, row_groups, stages) + m * sixteen_x_pitch(stages);
-  return (operands > kSixteenSums ? operands : kSixteenSums) + 4 * kSixteenX;  // and, of X in bf16, what brings each row back
+  const int sums = kSixteenSums + sixteen_given_bytes(row_groups);
+  return (operands > sums ? operands : sums) + 4 * kSixteenX;  // and, of X in bf16, what brings each row back
 }
 
 }  // namespace fp4pa::sm90

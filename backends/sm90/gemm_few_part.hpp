@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "backends/sm80/convert.hpp"
 #include "backends/sm80/exec.hpp"
 #include "backends/sm90/cluster.hpp"
 #include "backends/sm90/gemm_few_params.hpp"
@@ -12,9 +13,21 @@
 
 namespace fp4pa::sm90 {
 
-template <bool kNvfp4>
+/// Of a plain product: the bias of row n of W, which has one.
+__device__ __forceinline__ float load_bias_16(const sm80::GemmParams& p, int n) {
+  const std::uint16_t bits = static_cast<const std::uint16_t*>(p.bias)[n];
+  return p.bias_dtype == DType::kF16 ? sm80::f16_to_f32(bits, 0) : __uint_as_float(std::uint32_t{bits} << 16);
+}
+/// Of a plain product.
+__device__ __forceinline__ void store_result_16(float x, const sm80::GemmParams& p, std::int64_t at) {
+  static_cast<std::uint16_t*>(p.out)[at] = p.out_dtype == DType::kF16 ? sm80::round_f16(x) : sm80::round_bf16(x);
+}
+
+template <bool kNvfp4, FewForm kForm>
 class FewPart {
  protected:
+  static constexpr bool kPlain = kForm != FewForm::kAny;
+
   /// @param scales_at  where scales begin in shared memory
   __device__ __forceinline__ FewPart(const FewParams& params, std::uint8_t* shared, int scales_at)
       : f_(params),
@@ -24,36 +37,53 @@ class FewPart {
         base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
         thread_(static_cast<int>(threadIdx.x)),
         lane_{static_cast<int>(threadIdx.x % 32)},
-        rank_(static_cast<int>(blockIdx.x) % params.gemm.splits),
         batch_(blockIdx.z),
-        rows_(few_rows(params.row_groups)),
-        row_group_(exec_.warp() & (params.row_groups - 1)),
-        turn_(exec_.warp() >> few_row_groups_log2(params.row_groups)),
-        turns_(kFewWarps >> few_row_groups_log2(params.row_groups)),
+        rows_(few_rows(row_groups(params))),
+        row_group_(exec_.warp() & (row_groups(params) - 1)),
+        turn_(exec_.warp() >> few_row_groups_log2(row_groups(params))),
+        turns_(kFewWarps >> few_row_groups_log2(row_groups(params))),
         scale_pitch_(few_scale_pitch(kNvfp4, params.block_stages)),
         scales_at_(scales_at) {
-    first_row_ = static_cast<int>(blockIdx.x) / p_.splits * rows_;
-    // Stages are less than 2^24, and divisions of 32 bits cost far less.
-    first_ = static_cast<int>(static_cast<std::uint32_t>(p_.stages * rank_) / static_cast<std::uint32_t>(p_.splits));
-    last_ = static_cast<int>(static_cast<std::uint32_t>(p_.stages * (rank_ + 1)) / static_cast<std::uint32_t>(p_.splits));
+    first_row_ = cluster_index() * rows_;
+    first_ = 0;
+    last_ = p_.stages;
+    if constexpr (kForm != FewForm::kPlain) {
+      first_ = rank_in_cluster() * params.block_stages;
+      if (first_ + params.block_stages < last_) last_ = first_ + params.block_stages;
+    }
     codes_ = p_.codes + batch_ * p_.code_batch;
     scales_ = p_.scales + batch_ * p_.scale_batch;
   }
 
+  __device__ __forceinline__ static int row_groups(const FewParams& params) {
+    return kForm == FewForm::kPlain ? 1 : params.row_groups;
+  }
+
   static constexpr int kScaleBytes = kNvfp4 ? 8 : 4;  // of a row and a stage
+
+  __device__ __forceinline__ float w_global() const {
+    return p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
+  }
 
   /// Bytes between a word's start and that of a row's linear scales.
   __device__ __forceinline__ int misalignment(int row) const {
-    if (p_.scale_layout == ScaleLayout::kBlocked) return 0;
+    if (kPlain || p_.scale_layout == ScaleLayout::kBlocked) return 0;
     return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) +
                              static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
   }
 
   /// All scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
   __device__ __forceinline__ void fetch_scales() const {
-    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
     const int from = first_ * kScaleBytes;
     const int bytes = (last_ - first_) * kScaleBytes;
+    if constexpr (kPlain) {
+      each_scale_piece(bytes / 16, [&](int row, int piece, std::uint32_t to) {
+        const std::uint8_t* const at = scales_ + std::int64_t{first_row_ + row} * p_.groups + from + 16 * piece;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(base_ + to + 16 * piece), "l"(at) : "memory");
+      });
+      return;
+    }
+    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
     if (!blocked && (p_.groups | from) % 16 == 0 && reinterpret_cast<std::uintptr_t>(scales_) % 16 == 0) {
       each_scale_piece((bytes + 15) / 16, [&](int row, int piece, std::uint32_t to) {
         const int left = p_.groups - from - 16 * piece;
@@ -85,7 +115,7 @@ class FewPart {
   template <class F>
   __device__ __forceinline__ void each_scale_piece(int pieces, F&& f) const {
     const int log2 = pieces > 16 ? 5 : pieces > 8 ? 4 : pieces > 4 ? 3 : 2;  // of the threads that share a row
-    for (int row = thread_ >> log2; row < rows_ && first_row_ + row < p_.n; row += kFewThreads >> log2) {
+    for (int row = thread_ >> log2; row < rows_ && (kPlain || first_row_ + row < p_.n); row += kFewThreads >> log2) {
       const auto to = static_cast<std::uint32_t>(scales_at_ + row * scale_pitch_);
       for (int piece = thread_ & ((1 << log2) - 1); piece < pieces; piece += 1 << log2) f(row, piece, to);
     }
@@ -98,7 +128,6 @@ class FewPart {
   std::uint32_t base_;
   int thread_;
   sm80::WarpExec::Lane lane_;
-  int rank_;
   std::int64_t batch_;
   int rows_, row_group_, turn_, turns_, scale_pitch_, scales_at_;
   int first_row_, first_, last_;  // stages

@@ -11,16 +11,16 @@ namespace fp4pa::sm90 {
 
 /// @tparam kBf16  X is, and becomes f16; else it is f16
 /// @tparam kHeld  pieces of 16 bytes that a thread has under way
-template <bool kNvfp4, bool kBf16, int kHeld>
-class FewX : protected FewPart<kNvfp4> {
+template <bool kNvfp4, bool kBf16, int kHeld, FewForm kForm>
+class FewX : protected FewPart<kNvfp4, kForm> {
  protected:
-  using Part = FewPart<kNvfp4>;
+  using Part = FewPart<kNvfp4, kForm>;
   using Part::batch_, Part::exec_, Part::first_, Part::lane_, Part::last_, Part::p_, Part::shared_, Part::thread_;
 
   __device__ __forceinline__ FewX(const FewParams& params, std::uint8_t* shared)
       : Part(params, shared, kFewScales),
         x_pitch_(few_x_pitch(params.block_stages)),
-        x_at_(few_x(kNvfp4, params.row_groups, params.block_stages)) {}
+        x_at_(few_x(kNvfp4, Part::row_groups(params), params.block_stages)) {}
 
   /// What need not wait for the kernel before.
   __device__ __forceinline__ void begin_x() const {
@@ -63,7 +63,7 @@ class FewX : protected FewPart<kNvfp4> {
   __device__ __forceinline__ void ask_x(int first, uint4 (&x)[kHeld]) const {
     const std::uint16_t* const from = p_.x + (batch_ * p_.m + own_row()) * p_.x_row + first_ * sm80::kGemmStage;
     const int in_row = (p_.x_cols - first_ * sm80::kGemmStage) / 8;
-    const int there = own_row() >= p_.m ? 0 : in_row < pieces() ? in_row : pieces();
+    const int there = own_row() >= p_.m ? 0 : !Part::kPlain && in_row < pieces() ? in_row : pieces();
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       const int piece = first + i * piece_step();

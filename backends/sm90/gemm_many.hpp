@@ -22,11 +22,12 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   constexpr bool kMoves = kLayout.x_rows > 192;
   constexpr int kEven = 168;
   const sm80::GemmParams& p = params.gemm;
-  const int rank = static_cast<int>(blockIdx.x) % p.splits;
-  const int tile = static_cast<int>(blockIdx.x) / p.splits;
-  const auto stage = [&](int r) { return static_cast<int>(static_cast<std::int64_t>(p.stages) * r / p.splits); };
-  const ManyPart part{blockIdx.z, tile % p.row_tiles * ManyLayout::kRows, tile / p.row_tiles * kLayout.x_rows, stage(rank),
-                      stage(rank + 1) - stage(rank)};
+  const int rank = rank_in_cluster();
+  const int tile = cluster_index();
+  const int m_tile = static_cast<int>(static_cast<std::uint32_t>(tile) / static_cast<std::uint32_t>(p.row_tiles));
+  const int first = rank * params.block_stages;
+  const ManyPart part{blockIdx.z, (tile - m_tile * p.row_tiles) * ManyLayout::kRows, m_tile * kLayout.x_rows, first,
+                      params.block_stages < p.stages - first ? params.block_stages : p.stages - first};
   auto* const outside = reinterpret_cast<volatile std::uint32_t*>(shared + kLayout.outside());
 
   if (threadIdx.x < 32) {

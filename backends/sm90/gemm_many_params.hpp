@@ -13,7 +13,8 @@ struct ManyParams {
   TensorMap x;  // all rows of X by its columns, in boxes of 64 columns with the 128-byte swizzle
   TensorMap w;  // all rows of codes by their bytes, in boxes of 64 bytes with the 64-byte swizzle
   sm80::GemmParams gemm;
-  bool early;  // W is read before the kernel before has ended
+  std::int32_t block_stages;  // most stages that a block has
+  bool early;                 // W is read before the kernel before has ended
 };
 
 /// The block's part of the product.

@@ -22,17 +22,17 @@
 namespace fp4pa::sm90 {
 
 /// @tparam kBf16  X is, and becomes f16 in shared memory; else it is f16
-template <bool kNvfp4, bool kBf16>
-class SixteenBlock : FewPart<kNvfp4> {
-  using Part = FewPart<kNvfp4>;
-  using Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kScaleBytes, Part::lane_, Part::last_,
-      Part::misalignment, Part::p_, Part::rank_, Part::row_group_, Part::rows_, Part::scale_pitch_, Part::shared_, Part::thread_,
-      Part::turn_, Part::turns_;
+template <bool kNvfp4, bool kBf16, FewForm kForm>
+class SixteenBlock : FewPart<kNvfp4, kForm> {
+  using Part = FewPart<kNvfp4, kForm>;
+  using Part::base_, Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kPlain, Part::kScaleBytes,
+      Part::lane_, Part::last_, Part::misalignment, Part::p_, Part::row_group_, Part::rows_, Part::scale_pitch_, Part::shared_,
+      Part::thread_, Part::turn_, Part::turns_;
 
  public:
   __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared) : Part(params, shared, 0), own_row_(first_row_) {
     // The last block begins early enough for all of its rows to exist, and writes its own.
-    if (first_row_ > p_.n - rows_) first_row_ = p_.n - rows_;
+    if (!kPlain && first_row_ > p_.n - rows_) first_row_ = p_.n - rows_;
     row_step_ = 8 * static_cast<std::uint32_t>(p_.row_bytes);
   }
 
@@ -71,6 +71,7 @@ class SixteenBlock : FewPart<kNvfp4> {
         fetch(s + turns_, half);
       }
     }
+    if constexpr (kForm == FewForm::kHalves) arrive_at_cluster();  // this block's operands have been read
     finish();
   }
 
@@ -149,7 +150,7 @@ class SixteenBlock : FewPart<kNvfp4> {
   }
   /// Of a row of X in bf16: behind operands and sums.
   __device__ __forceinline__ float* inverse_of(int row) const {
-    const int end = sixteen_shared_bytes(kNvfp4, f_.row_groups, f_.block_stages, p_.m);
+    const int end = sixteen_shared_bytes(kNvfp4, Part::row_groups(f_), f_.block_stages, p_.m);
     return reinterpret_cast<float*>(shared_ + end) - kSixteenX + row;
   }
   /// Eight columns as the decoded codes are paired: each with the fourth behind it.
@@ -159,7 +160,7 @@ class SixteenBlock : FewPart<kNvfp4> {
   }
   /// Of eight columns of a row. Lanes of four read 64 bytes apart: the pieces of eight lanes lie in different banks.
   __device__ __forceinline__ std::uint32_t x_offset(int row, int piece) const {
-    return static_cast<std::uint32_t>(sixteen_x(kNvfp4, f_.row_groups, f_.block_stages) + row * sixteen_x_pitch(f_.block_stages) +
+    return static_cast<std::uint32_t>(sixteen_x(kNvfp4, Part::row_groups(f_), f_.block_stages) + row * sixteen_x_pitch(f_.block_stages) +
                                       (piece ^ (piece >> 3 & 1) ^ (row & 1) << 1) * 16);
   }
 
@@ -280,28 +281,30 @@ class SixteenBlock : FewPart<kNvfp4> {
   __device__ __forceinline__ void finish() const {
     __syncthreads();
     auto* const sums = reinterpret_cast<float4*>(shared_);
-    const int units = f_.row_groups * kRowTiles * kXTiles;  // of 32 lanes
+    const int units = Part::row_groups(f_) * kRowTiles * kXTiles;  // of 32 lanes
 #pragma unroll
     for (int i = 0; i < kRowTiles * kXTiles; ++i) {
       const float(&s)[4] = sums_[i / kXTiles][i % kXTiles];
       sums[(turn_ * units + row_group_ * (kRowTiles * kXTiles) + i) * 32 + lane_.id] = make_float4(s[0], s[1], s[2], s[3]);
     }
     __syncthreads();
+    if constexpr (kPlain) return store_plain(sums, units);
     if (p_.splits > 1) {
 #pragma unroll 1
       for (int unit = exec_.warp(); unit < units; unit += kFewWarps) sums[unit * 32 + lane_.id] = of_all_turns(sums, unit, units);
       cluster_barrier();
     }
-    const float w_global = p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
+    const float w_global = this->w_global();
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
+    const int rank = rank_in_cluster();
 #pragma unroll 1
-    for (int unit = exec_.warp() * p_.splits + rank_; unit < units; unit += kFewWarps * p_.splits) {
+    for (int unit = exec_.warp() * p_.splits + rank; unit < units; unit += kFewWarps * p_.splits) {
       const int n = first_row_ + unit / kXTiles * 16 + lane_.id / 4;
       const int m = unit % kXTiles * 8 + lane_.id % 4 * 2;
       if (m >= p_.m || n + 8 < own_row_) continue;  // nothing of it is wanted
       float4 sum[1];
       if (p_.splits > 1) {
-        cluster_sums(p_.splits, rank_, sums + unit * 32 + lane_.id, 1, sum);
+        cluster_sums(p_.splits, rank, sums + unit * 32 + lane_.id, 1, sum);
       } else {
         sum[0] = of_all_turns(sums, unit, units);
       }
@@ -310,6 +313,51 @@ class SixteenBlock : FewPart<kNvfp4> {
       for (int v = 0; v < 4; ++v) store(value[v] * kUnit, w_global, x_global, m + v % 2, n + v / 2 * 8);
     }
     if (p_.splits > 1) leave_cluster();
+  }
+  /// Of a plain product, as in gemm_few.hpp: of two blocks each brings out half of the units.
+  __device__ __forceinline__ void store_plain(float4* sums, int units) const {
+    const float scale = kUnit * this->w_global();
+    const auto store_unit = [&](const float4& sum, int unit) {
+      const int n = first_row_ + unit / kXTiles * 16 + lane_.id / 4;
+      const int m = unit % kXTiles * 8 + lane_.id % 4 * 2;
+      float bias[2] = {0.0f, 0.0f};
+      if (p_.bias != nullptr) {
+#pragma unroll
+        for (int r = 0; r < 2; ++r) bias[r] = load_bias_16(p_, n + 8 * r);
+      }
+      const float value[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+      for (int v = 0; v < 4; ++v) {
+        if (m + v % 2 >= p_.m) continue;
+        store_result_16(value[v] * scale + bias[v / 2], p_, (batch_ * p_.m + m + v % 2) * p_.n + n + v / 2 * 8);
+      }
+    };
+    if constexpr (kForm == FewForm::kPlain) {
+#pragma unroll 1
+      for (int unit = exec_.warp(); unit < units; unit += kFewWarps) store_unit(of_all_turns(sums, unit, units), unit);
+      return;
+    }
+    const int half = units / 2;
+    const int rank = rank_in_cluster();
+    const auto given = static_cast<std::uint32_t>(kSixteenSums + lane_.id * 16);
+    wait_for_cluster();  // the other block's operands have been read
+#pragma unroll 1
+    for (int unit = exec_.warp(); unit < units; unit += kFewWarps) {
+      const float4 sum = of_all_turns(sums, unit, units);
+      if ((unit < half) == (rank == 0)) {
+        sums[unit * 32 + lane_.id] = sum;
+      } else {
+        store_to_block(rank ^ 1, base_ + given + static_cast<std::uint32_t>((unit < half ? unit : unit - half) * 512), sum);
+      }
+    }
+    cluster_barrier();
+#pragma unroll 1
+    for (int i = exec_.warp(); i < half; i += kFewWarps) {
+      const int unit = rank * half + i;
+      float4 sum = sums[unit * 32 + lane_.id];
+      add(sum, exec_.template load_shared<float4>(lane_, given + static_cast<std::uint32_t>(i * 512)));
+      store_unit(sum, unit);
+    }
   }
   __device__ __forceinline__ void store(float sum, float w_global, float x_global, int m, int n) const {
     if (m >= p_.m || n < own_row_) return;

@@ -131,7 +131,7 @@ struct Spec {
   BlockFormat format = BlockFormat::kMxfp4;
   ScaleLayout layout = ScaleLayout::kLinear;
   ActivationForm activations = ActivationForm::k16Bit;
-  DType x = DType::kBF16, out = DType::kF32;
+  DType x = DType::kBF16, out = DType::kF32, bias_dtype = DType::kF32;
   std::int64_t m = 1, n = 1, k = 32, batch = 1;
   bool shared_weight = false, bias = false;
   float x_global_scale = 0.0f, sigma = 1.0f;
@@ -175,7 +175,7 @@ struct Problem {
         exec{backend},
         x(s.x, gaussian(static_cast<std::size_t>(s.batch * s.m * s.k), s.seed, s.sigma)),
         w(DType::kBF16, gaussian(static_cast<std::size_t>((s.shared_weight ? 1 : s.batch) * s.n * s.k), s.seed + 1)),
-        bias(DType::kF32, gaussian(static_cast<std::size_t>(s.n), s.seed + 2, 10.0f)),
+        bias(s.bias_dtype, gaussian(static_cast<std::size_t>(s.n), s.seed + 2, 10.0f)),
         weight(s.format, s.layout, s.n, s.k, s.shared_weight ? 1 : s.batch),
         out(s.out, std::vector<float>(static_cast<std::size_t>(s.batch * s.m * s.n), std::nanf(""))) {
     weight.config.scale_mode = s.scale_mode;
@@ -185,7 +185,8 @@ struct Problem {
     REQUIRE(weight.scales.intact());
   }
 
-  Status run() {
+  /// Of a call, but for its workspace.
+  [[nodiscard]] LinearArgs arguments() {
     LinearArgs a;
     a.weight = weight.view;
     a.x = x.memory.data();
@@ -193,7 +194,7 @@ struct Problem {
     a.out = out.memory.data();
     a.out_dtype = s.out;
     a.bias = s.bias ? bias.memory.data() : nullptr;
-    a.bias_dtype = DType::kF32;
+    a.bias_dtype = s.bias_dtype;
     a.m = s.m;
     a.batch = s.batch;
     a.activations = s.activations;
@@ -201,6 +202,11 @@ struct Problem {
     a.nvfp4_scale = s.nvfp4_scale;
     a.x_global_scale = s.x_global_scale;
     a.weight_settled = s.seed % 2 == 0;
+    return a;
+  }
+
+  Status run() {
+    LinearArgs a = arguments();
     std::size_t bytes = 0;
     if (const Status status = fp4_linear_workspace(a, &bytes, exec); status != Status::kOk) return status;
     workspace = std::make_unique<Memory>(bytes, std::uint8_t{0xff});  // NaN in every float

@@ -70,8 +70,9 @@ class OnDevice {
     p.x_row = s_.k;
     p.x_cols = static_cast<std::int32_t>(s_.k);
     p.out = mirror_.device(problem.out.memory.data());
-    p.bias = mirror_.device(problem.bias.memory.data());
-    p.out_dtype = p.bias_dtype = DType::kF32;
+    if (s_.bias) p.bias = mirror_.device(problem.bias.memory.data());
+    p.out_dtype = s_.out;
+    p.bias_dtype = s_.bias_dtype;
     p.m = static_cast<std::int32_t>(s_.m);
     return p;
   }
@@ -145,12 +146,25 @@ void launch_and_check(OnDevice& d, const cuda::Sm90Division& division) {
   return d;
 }
 
-void run_few(BlockFormat format, DType x, std::int64_t m, std::int32_t row_groups, std::int32_t splits) {
-  const bool nvfp4 = format == BlockFormat::kNvfp4;
-  const gemm_test::Spec spec = spec_of(format, x, m);
+/// A product that is plain for blocks of `row_groups` that divide K in two.
+gemm_test::Spec plain_of(BlockFormat format, DType x, std::int64_t m, std::int32_t row_groups) {
+  gemm_test::Spec s = spec_of(format, x, m);
+  s.layout = ScaleLayout::kLinear;
+  s.n = 2 * sm90::few_rows(row_groups);
+  s.k = 8 * sm80::kGemmStage;
+  s.out = m % 2 == 0 ? DType::kF16 : DType::kBF16;
+  s.bias = m != 2;
+  s.bias_dtype = m % 4 == 0 ? DType::kBF16 : DType::kF16;
+  return s;
+}
+
+void run_few(const gemm_test::Spec& spec, sm90::FewForm form, std::int32_t row_groups, std::int32_t splits) {
+  const bool nvfp4 = spec.format == BlockFormat::kNvfp4;
+  const DType x = spec.x;
+  const std::int64_t m = spec.m;
   OnDevice on_device(spec);
   cuda::Sm90Division d = division_of(x, spec.k, splits);
-  d.function = cuda::gemm_few_function(nvfp4, d.bf16, m);
+  d.function = cuda::gemm_few_function(nvfp4, d.bf16, m, form);
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(m);
   d.row_groups = row_groups;
@@ -221,10 +235,74 @@ TEST_CASE("every product kernel once: sm_90, up to 16 rows of X") {
         CAPTURE(m);
         CAPTURE(row_groups);
         CAPTURE(splits);
-        run_few(format, x, m, row_groups, splits);
+        run_few(spec_of(format, x, m), sm90::FewForm::kAny, row_groups, splits);
       }
     }
   });
+}
+
+TEST_CASE("every product kernel once: sm_90, plain products of up to 16 rows of X") {
+  if (current().compute_capability != 90) {
+    MESSAGE("not run: the device's compute capability is not 9.0");
+    return;
+  }
+  for_operands([](BlockFormat format, DType x) {
+    for (const std::int64_t m : {1, 2, 3, 4, 5, 8, 9, 16}) {
+      for (const std::int32_t row_groups : {1, 2, 4, 8}) {
+        CAPTURE(m);
+        CAPTURE(row_groups);
+        if (row_groups == 1) run_few(plain_of(format, x, m, 1), sm90::FewForm::kPlain, 1, 1);
+        run_few(plain_of(format, x, m, row_groups), sm90::FewForm::kHalves, row_groups, 2);
+      }
+    }
+  });
+}
+
+TEST_CASE("every product kernel once: fp4_linear finds what is plain") {
+  struct Shape {
+    std::int64_t m, n, k;
+  };
+  const cuda::DeviceProperties device = current();
+  int plain = 0, halves = 0;
+  for_operands([&](BlockFormat format, DType x) {
+    for (const Shape shape : {Shape{1, 8192, 512},
+                              {3, 8192, 1024},
+                              {8, 8100, 512},
+                              {2, 4096, 4096},
+                              {5, 4096, 4096},
+                              {16, 8192, 1024},
+                              {11, 8192, 4096}}) {
+      for (const bool f32 : {false, true}) {
+        gemm_test::Spec s = plain_of(format, x, shape.m, 1);
+        s.n = shape.n;
+        s.k = shape.k;
+        s.bias = true;
+        if (f32) (shape.m % 2 == 0 ? s.out : s.bias_dtype) = DType::kF32;
+        CAPTURE(gemm_test::text(s));
+        gemm_test::Problem p(s, gpu_test::kBackendName);
+        REQUIRE_MESSAGE(p.run() == Status::kOk, last_error_detail());
+        CHECK(p.worst() <= 1.0);
+        CHECK(p.out.memory.intact());
+
+        // That the kernel is the one for what was asked and for how the blocks divide it.
+        LinearArgs args = p.arguments();
+        cuda::Sm90Division d{};
+        REQUIRE(cuda::divide_sm90(args, device, &d) == Status::kOk);
+        if (d.function == nullptr) continue;
+        const bool whole = s.n % sm90::few_rows(d.row_groups) == 0 && !f32;
+        const sm90::FewForm form = whole && d.splits == 1 && d.row_groups == 1 ? sm90::FewForm::kPlain
+                                   : whole && d.splits == 2                    ? sm90::FewForm::kHalves
+                                                                               : sm90::FewForm::kAny;
+        CHECK(d.function == cuda::gemm_few_function(format == BlockFormat::kNvfp4, d.bf16, s.m, form));
+        plain += form == sm90::FewForm::kPlain ? 1 : 0;
+        halves += form == sm90::FewForm::kHalves ? 1 : 0;
+      }
+    }
+  });
+  if (device.compute_capability == 90 && device.multiprocessors == 132) {
+    CHECK(plain > 0);
+    CHECK(halves > 0);
+  }
 }
 
 TEST_CASE("every product kernel once: sm_90, more rows of X") {
