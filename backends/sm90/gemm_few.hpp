@@ -35,11 +35,16 @@
 
 namespace fp4pa::sm90 {
 
+/// Pieces of X that a thread has under way: what it has in all of rows of 8192 columns, but where few rows leave it four.
+[[nodiscard]] constexpr int few_held(int parts, bool bf16, FewForm form) {
+  return bf16 || parts == 1 || (parts == 2 && form == FewForm::kPlain) ? 8 : 4;
+}
+
 /// @tparam kParts  of a row's four lanes, whose sums are apart: 4 for up to 2 rows of X, 2 for up to 4, else 1
 /// @tparam kBf16   X is, and becomes f16 on its way into shared memory; else it is f16
 template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm>
-class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4, kForm> {
-  using X = FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4, kForm>;
+class FewBlock : FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm), kForm> {
+  using X = FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm), kForm>;
   using X::base_, X::batch_, X::exec_, X::f_, X::first_, X::first_row_, X::kPlain, X::kScaleBytes, X::lane_, X::largest_of, X::last_,
       X::misalignment, X::p_, X::row_group_, X::rows_, X::scale_pitch_, X::shared_, X::thread_, X::turn_, X::turns_, X::x_at_,
       X::x_pitch_, X::zeros;
@@ -51,9 +56,11 @@ class FewBlock : FewX<kNvfp4, kBf16, kBf16 || kParts == 1 ? 8 : 4, kForm> {
   __device__ __forceinline__ void run() {
     set_up_ring();
     if (!f_.early) cuda::wait_for_previous();
+    // W first takes 0.1 us off a block with all of K, and adds it to one with half.
+    if constexpr (kForm == FewForm::kPlain) fetch(first_ + turn_, 0);
     this->fetch_scales();
     this->begin_x();
-    fetch(first_ + turn_, 0);
+    if constexpr (kForm != FewForm::kPlain) fetch(first_ + turn_, 0);
     cuda::wait_for_previous();
     cuda::allow_dependents();
     // Its second stage when X is there: behind W it would be late.
