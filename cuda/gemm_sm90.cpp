@@ -92,10 +92,10 @@ struct Cheapest {
 /// In turns of a block at its stages, for up to 16 rows of X.
 void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   const bool few = a.m <= sm90::kFewMostX;
-  constexpr double kFixed = 1.5;                        // filling the rings and writing out
-  constexpr double kCluster = 0.3;                      // meeting, twice
-  const double cluster_block = few ? 0.0 : 0.1;         // for each block beyond two
-  const double stage_of_x = few ? 1.0 / 48 : 1.0 / 96;  // bringing in 128 columns of a row
+  constexpr double kFixed = 1.5;                 // filling the rings and writing out
+  constexpr double kCluster = 0.3;               // meeting, twice
+  constexpr double kX = 1.0 / (64 * 16);         // bringing in 128 columns of a row
+  const double cluster_block = few ? 0.0 : 0.1;  // for each block beyond two
   d.function = gemm_few_function(nvfp4, d.bf16, a.m, sm90::FewForm::kAny);
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(a.m);
@@ -111,7 +111,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
       if (d.shared_bytes > cheapest.device.shared_bytes) continue;
       const auto turns = static_cast<double>(ceil_div(d.block_stages, sm90::kFewWarps / d.row_groups));
       const double cluster = d.splits > 1 ? kCluster + cluster_block * (d.splits - 2) : 0;
-      cheapest.consider(d, turns + kFixed + cluster + stage_of_x * d.x_rows * d.block_stages / 16);
+      cheapest.consider(d, turns + kFixed + cluster + kX * d.x_rows * d.block_stages);
     }
   }
   Sm90Division& best = cheapest.best;
@@ -122,7 +122,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   constexpr double kTheirFixed = 1.95;
   const auto turns = static_cast<double>(ceil_div(a.weight.rows, sm90::kFewWarpRows) * d.stages * a.batch) /
                      (sm90::kFewWarps * cheapest.device.multiprocessors);
-  if (cheapest.least > kTheirTurn * turns + kTheirFixed) cheapest.best = {};
+  if (cheapest.least > kTheirTurn * turns + kTheirFixed + kX / 2 * best.x_rows * best.block_stages) best = {};
 }
 
 /// In nanoseconds on an H200: of a stage, and of a block beside its stages, more than measured, so that of the blocks that were timed
