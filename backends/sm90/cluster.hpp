@@ -23,7 +23,8 @@ __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-/// The same in two steps that order nothing: when all have arrived, all have begun.
+/// Two steps that order nothing. Behind the second, all blocks have come as far as the first: what they had read and used by then may be
+/// written over.
 __device__ __forceinline__ void arrive_at_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 

@@ -35,7 +35,8 @@
 
 namespace fp4pa::sm90 {
 
-/// Pieces of X that a thread has under way: what it has in all of rows of 8192 columns, but where few rows leave it four.
+/// Pieces of X, of 16 bytes, that a thread has under way. Of one or two rows of 8192 columns it has no more than four, and eight of others;
+/// where two blocks divide K, eight cost as much code as they spare waiting.
 [[nodiscard]] constexpr int few_held(int parts, bool bf16, FewForm form) {
   return bf16 || parts == 1 || (parts == 2 && form == FewForm::kPlain) ? 8 : 4;
 }
