@@ -120,9 +120,10 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   // Small products, and K that only large clusters hold, are the kernel of sm_80's. What it takes, in the same unit:
   constexpr double kTheirTurn = 1.65;
   constexpr double kTheirFixed = 1.95;
+  const double their_x = kX / 2 * best.x_rows * best.block_stages;
   const auto turns = static_cast<double>(ceil_div(a.weight.rows, sm90::kFewWarpRows) * d.stages * a.batch) /
                      (sm90::kFewWarps * cheapest.device.multiprocessors);
-  if (cheapest.least > kTheirTurn * turns + kTheirFixed + kX / 2 * best.x_rows * best.block_stages) best = {};
+  if (cheapest.least > kTheirTurn * turns + kTheirFixed + their_x) best = {};
 }
 
 /// In nanoseconds on an H200: of a stage, and of a block beside its stages, more than measured, so that of the blocks that were timed

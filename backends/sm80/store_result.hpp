@@ -9,12 +9,16 @@
 
 namespace fp4pa::sm80 {
 
-/// @param at  of the element, in a tensor of `dtype`
+/// @param at  of the element, in a tensor of `dtype`, which has 16 bits
+FP4PA_FN void store_result_16(float x, DType dtype, void* data, std::int64_t at) {
+  static_cast<std::uint16_t*>(data)[at] = dtype == DType::kF16 ? round_f16(x) : round_bf16(x);
+}
+/// Of any type.
 FP4PA_FN void store_result(float x, DType dtype, void* data, std::int64_t at) {
   if (dtype == DType::kF32) {
     static_cast<float*>(data)[at] = x;
   } else {
-    static_cast<std::uint16_t*>(data)[at] = dtype == DType::kF16 ? round_f16(x) : round_bf16(x);
+    store_result_16(x, dtype, data, at);
   }
 }
 

@@ -18,10 +18,6 @@ __device__ __forceinline__ float load_bias_16(const sm80::GemmParams& p, int n) 
   const std::uint16_t bits = static_cast<const std::uint16_t*>(p.bias)[n];
   return p.bias_dtype == DType::kF16 ? sm80::f16_to_f32(bits, 0) : __uint_as_float(std::uint32_t{bits} << 16);
 }
-/// Of a plain product.
-__device__ __forceinline__ void store_result_16(float x, const sm80::GemmParams& p, std::int64_t at) {
-  static_cast<std::uint16_t*>(p.out)[at] = p.out_dtype == DType::kF16 ? sm80::round_f16(x) : sm80::round_bf16(x);
-}
 
 template <bool kNvfp4, FewForm kForm>
 class FewPart {

@@ -329,7 +329,8 @@ class SixteenBlock : FewPart<kNvfp4, kForm> {
 #pragma unroll
       for (int v = 0; v < 4; ++v) {
         if (m + v % 2 >= p_.m) continue;
-        store_result_16(value[v] * scale + bias[v / 2], p_, (batch_ * p_.m + m + v % 2) * p_.n + n + v / 2 * 8);
+        const std::int64_t at = (batch_ * p_.m + m + v % 2) * p_.n + n + v / 2 * 8;
+        sm80::store_result_16(value[v] * scale + bias[v / 2], p_.out_dtype, p_.out, at);
       }
     };
     if constexpr (kForm == FewForm::kPlain) {
