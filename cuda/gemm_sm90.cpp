@@ -79,14 +79,16 @@ struct Cheapest {
   const Fp4Weight& w = a.weight;
   const core::WeightLayout layout{w.format, w.scale_layout, w.rows, w.cols};
   const auto in_pieces = [](std::int64_t bytes) { return bytes % 16 == 0; };
-  if (d.splits > 2 || (d.splits == 1 && d.row_groups > 1)) return sm90::FewForm::kAny;
+  const bool wide = d.row_groups > 1;
+  if (d.splits > 2 || (wide && (d.splits == 1 || a.m <= 4))) return sm90::FewForm::kAny;
   const bool plain = w.rows % sm90::few_rows(d.row_groups) == 0 && w.cols % sm80::kGemmStage == 0 &&
                      w.scale_layout == ScaleLayout::kLinear && in_pieces(layout.groups()) &&
                      in_pieces(d.block_stages * (layout.groups() / d.stages)) && reinterpret_cast<std::uintptr_t>(w.scales) % 16 == 0 &&
                      a.activations == ActivationForm::k16Bit && has_whole_pieces(a) && a.out_dtype != DType::kF32 &&
                      (a.bias == nullptr || a.bias_dtype != DType::kF32);
   if (!plain) return sm90::FewForm::kAny;
-  return d.splits == 1 ? sm90::FewForm::kPlain : sm90::FewForm::kHalves;
+  if (d.splits == 1) return sm90::FewForm::kPlain;
+  return wide ? sm90::FewForm::kWideHalves : sm90::FewForm::kHalves;
 }
 
 /// In turns of a block at its stages, for up to 16 rows of X.

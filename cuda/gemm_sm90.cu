@@ -28,10 +28,14 @@ __global__ void __launch_bounds__(sm90::ManyLayout::kThreads, 1) gemm_many(const
 
 template <bool kNvfp4, bool kBf16, sm90::FewForm kForm>
 static const void* few_function(std::int64_t m) {
-  return m <= 2   ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 4, kForm>)
-         : m <= 4 ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 2, kForm>)
-         : m <= sm90::kFewMostX ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 1, kForm>)
-                                : reinterpret_cast<const void*>(&gemm_sixteen<kNvfp4, kBf16, kForm>);
+  if constexpr (kForm != sm90::FewForm::kWideHalves) {
+    if (m <= 2) return reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 4, kForm>);
+    if (m <= 4) return reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 2, kForm>);
+  } else if (m <= 4) {
+    return nullptr;
+  }
+  return m <= sm90::kFewMostX ? reinterpret_cast<const void*>(&gemm_few<kNvfp4, kBf16, 1, kForm>)
+                              : reinterpret_cast<const void*>(&gemm_sixteen<kNvfp4, kBf16, kForm>);
 }
 template <bool kNvfp4, bool kBf16>
 static const void* few_function(std::int64_t m, sm90::FewForm form) {
@@ -40,6 +44,8 @@ static const void* few_function(std::int64_t m, sm90::FewForm form) {
       return few_function<kNvfp4, kBf16, sm90::FewForm::kPlain>(m);
     case sm90::FewForm::kHalves:
       return few_function<kNvfp4, kBf16, sm90::FewForm::kHalves>(m);
+    case sm90::FewForm::kWideHalves:
+      return few_function<kNvfp4, kBf16, sm90::FewForm::kWideHalves>(m);
     case sm90::FewForm::kAny:
       break;
   }

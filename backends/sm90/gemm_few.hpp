@@ -43,23 +43,22 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
-      : X(params, shared), full_(base_ + zeros() + 64 + 4 * kFewMostX + exec_.warp() * (8 * kFewRing)) {}
+      : X(params, shared), full_(base_ + zeros() + kFewFull + exec_.warp() * (8 * kFewRing)) {}
 
   __device__ __forceinline__ void run() {
     set_up_ring();
+    this->begin_x();
     if (!f_.early) cuda::wait_for_previous();
     // W first takes 0.1 us off a block with all of K, and adds it to one with half.
     if constexpr (kForm == FewForm::kPlain) fetch(first_ + turn_, 0);
     this->fetch_scales();
-    this->begin_x();
+    this->asked_for_scales();
     if constexpr (kForm != FewForm::kPlain) fetch(first_ + turn_, 0);
     cuda::wait_for_previous();
     cuda::allow_dependents();
     // Its second stage when X is there: behind W it would be late.
     this->bring_x([&] { fetch(first_ + turn_ + turns_, 1); });
-    exec_.copy_commit();
-    exec_.template copy_wait<0>();
-    __syncthreads();
+    this->wait_for_operands();
 
 #pragma unroll
     for (int i = 0; i < 4 * kRowTiles; ++i) sums_[i / 4][i % 4] = 0.0f;
@@ -80,7 +79,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
       parity ^= static_cast<std::uint32_t>(slot);
       slot ^= 1;
     }
-    if constexpr (kForm == FewForm::kHalves) arrive_at_cluster();  // this block's ring has been read
+    if constexpr (few_in_halves(kForm)) arrive_at_cluster();  // this block's ring has been read
     this->finish(sums_);
   }
 

@@ -33,9 +33,13 @@ struct FewParams {
 /// once: docs/gemm_log.md, "Plain products".
 enum class FewForm {
   kAny,
-  kPlain,   // a block has 64 rows of W and all of K
-  kHalves,  // two blocks divide K
+  kPlain,       // a block has 64 rows of W and all of K
+  kHalves,      // a block has 64 rows of W, and two blocks divide K
+  kWideHalves,  // with 5 rows of X and more: a block has 128 rows of W or more, and two blocks divide K
 };
+[[nodiscard]] FP4PA_FN constexpr bool few_in_halves(FewForm form) { return form == FewForm::kHalves || form == FewForm::kWideHalves; }
+/// Whether a block's warps are one group, of 64 rows of W.
+[[nodiscard]] FP4PA_FN constexpr bool few_one_group(FewForm form) { return form == FewForm::kPlain || form == FewForm::kHalves; }
 
 /// Not std::countr_zero, of which nvcc 13.0 makes 32 in device code.
 [[nodiscard]] FP4PA_FN constexpr int few_row_groups_log2(int row_groups) { return row_groups == 8 ? 3 : row_groups / 2; }
@@ -54,10 +58,11 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
 [[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages) {
   return kFewScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
+// Behind X: 64 bytes of zeros, 32 of the form's own, and a barrier of each stage of the rings.
+inline constexpr int kFewOwn = 64;
+inline constexpr int kFewFull = kFewOwn + 4 * kFewMostX;
 [[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
-  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages) + 64 +  // zeros
-         4 * kFewMostX +                                                         // of X in bf16, each row's largest
-         8 * kFewWarps * kFewRing;                                               // and a barrier of each stage of the rings
+  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages) + kFewFull + 8 * kFewWarps * kFewRing;
 }
 // Sums take the rings' place: of all rows, X's eights and groups of warps. Behind them lies what the other block of two has put there: sums
 // of half of the rows, [m][rows / 2].

@@ -52,7 +52,7 @@ class FewPart {
   }
 
   __device__ __forceinline__ static int row_groups(const FewParams& params) {
-    return kForm == FewForm::kPlain ? 1 : params.row_groups;
+    return few_one_group(kForm) ? 1 : params.row_groups;
   }
 
   static constexpr int kScaleBytes = kNvfp4 ? 8 : 4;  // of a row and a stage

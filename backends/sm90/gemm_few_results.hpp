@@ -3,28 +3,43 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/sm80/store_result.hpp"
+#include "backends/sm90/gemm_few_own_x.hpp"
 #include "backends/sm90/gemm_few_x.hpp"
 #include "core/paging/plain_row.hpp"
 #include "fp4pa/types.hpp"
 
 namespace fp4pa::sm90 {
 
-/// Pieces of X, of 16 bytes, that a thread has under way. Of one or two rows of 8192 columns it has no more than four, and eight of others;
-/// where two blocks divide K, eight cost in code what they spare in waiting.
+/// Pieces of X, of 16 bytes, that a thread has under way: of a plain product in bf16 all that it has of 8192 columns.
 [[nodiscard]] constexpr int few_held(int parts, bool bf16, FewForm form) {
-  return bf16 || parts == 1 || (parts == 2 && form == FewForm::kPlain) ? 8 : 4;
+  switch (form) {
+    case FewForm::kAny:
+      return bf16 || parts == 1 ? 8 : 4;
+    case FewForm::kPlain:
+      return parts == 4 ? 4 : parts == 1 && bf16 ? 16 : 8;
+    case FewForm::kHalves:
+      return 4;
+    case FewForm::kWideHalves:
+      return 8;
+  }
+  return 0;
 }
+
+template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm>
+using XOfFew = std::conditional_t<kForm == FewForm::kAny, FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm)>,
+                                  FewOwnX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kBf16, kForm), kForm>>;
 
 /// Parameters as FewBlock's.
 template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm>
-class FewResults : protected FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm), kForm> {
+class FewResults : protected XOfFew<kNvfp4, kParts, kBf16, kForm> {
  protected:
-  using X = FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm), kForm>;
+  using X = XOfFew<kNvfp4, kParts, kBf16, kForm>;
   using typename X::Part;
-  using X::base_, X::batch_, X::exec_, X::f_, X::first_row_, X::kPlain, X::lane_, X::largest_of, X::p_, X::row_group_, X::rows_,
-      X::shared_, X::thread_, X::turn_, X::turns_;
+  using X::base_, X::batch_, X::exec_, X::f_, X::first_row_, X::kPlain, X::lane_, X::p_, X::row_group_, X::rows_, X::shared_,
+      X::thread_, X::turn_, X::turns_;
 
   static constexpr int kRowTiles = kFewWarpRows / 16;
 
@@ -36,12 +51,18 @@ class FewResults : protected FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm),
     auto* const sums = reinterpret_cast<float*>(shared_);
     const int pitch = few_sum_pitch(Part::row_groups(f_));
     const int g = lane_.id / 4;
-    const int t = lane_.id % 4;
+    int t = lane_.id % 4;
+    float unit[2];  // of the rows of X of a lane's sums
+#pragma unroll
+    for (int v = 0; v < 2; ++v) unit[v] = this->unit_of(kParts == 4 ? v : kParts == 2 ? 2 * (t % 2) + v : 2 * t + v);
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
+      asm volatile("" : "+r"(t));  // or the compiler writes the loop once for each t
+      float x[4];
+#pragma unroll
+      for (int v = 0; v < 4; ++v) x[v] = own_sums[tile][v] * unit[v % 2];
       if constexpr (kParts == 4) {
         // A lane of four ends with the sum of one of the four numbers.
-        const float (&x)[4] = own_sums[tile];
         const bool upper = (t & 2) != 0, odd = (t & 1) != 0;
         float low = upper ? x[2] : x[0], high = upper ? x[3] : x[1];
         low += __shfl_xor_sync(0xffffffffu, upper ? x[0] : x[2], 2);
@@ -51,7 +72,6 @@ class FewResults : protected FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm),
         if (t % 2 < p_.m) sums[(turn_ * p_.m + t % 2) * pitch + row] = sum;
       } else if constexpr (kParts == 2) {
         // A lane ends with the sums of one of its two rows.
-        const float (&x)[4] = own_sums[tile];
         const bool upper = t >= 2;
         const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (t / 2);
 #pragma unroll
@@ -65,12 +85,22 @@ class FewResults : protected FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm),
         for (int v = 0; v < 4; ++v) {
           const int column = 2 * t + v % 2;
           const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (v / 2);
-          if (column < p_.m) sums[(turn_ * p_.m + column) * pitch + row] = own_sums[tile][v];
+          if (column < p_.m) sums[(turn_ * p_.m + column) * pitch + row] = x[v];
         }
       }
     }
     __syncthreads();
-    if constexpr (kPlain) return store_plain(sums, pitch);
+    if constexpr (kPlain) {
+      store_plain(sums, pitch);
+    } else {
+      store_any(sums, pitch);
+    }
+  }
+
+ private:
+  static constexpr float kUnit = 16384.0f;  // what undoes the decoded codes' power of two
+
+  __device__ __forceinline__ void store_any(float* sums, int pitch) const {
     const float w_global = this->w_global();
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
     const int row = thread_ & (rows_ - 1);
@@ -79,7 +109,7 @@ class FewResults : protected FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm),
     const int x_step = kFewThreads >> rows_log2;
     for (int i = first_x; i < p_.m; i += x_step) {
       const float sum = of_all_turns(sums, i * pitch + row, pitch);
-      sums[i * pitch + row] = kBf16 ? sum * inverse_of_row(*largest_of(i)) : sum;
+      sums[i * pitch + row] = kBf16 ? sum * this->unit_of_row(i) : sum;
     }
     if (p_.splits > 1) cluster_barrier();
     float bias = 0.0f;
@@ -107,10 +137,6 @@ class FewResults : protected FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm),
     }
     if (p_.splits > 1) leave_cluster();
   }
-
- private:
-  static constexpr float kUnit = 16384.0f;  // what undoes the decoded codes' power of two
-
   /// Of a plain product. Two blocks that divide K bring out half of the rows each, and are given the other's sums of these: there is
   /// nothing to fetch behind the cluster's barrier, and nobody's memory is read, so that a block may leave.
   __device__ __forceinline__ void store_plain(float* sums, int pitch) const {
@@ -123,9 +149,7 @@ class FewResults : protected FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm),
     const auto store = [&](float sum, int i) {
       sm80::store_result_16(sum * unit + bias, p_.out_dtype, p_.out, (batch_ * p_.m + i) * p_.n + n);
     };
-    const auto sum_of = [&](int i) {
-      return of_turns(sums + i * pitch + row, p_.m * pitch) * (kBf16 ? inverse_of_row(*largest_of(i)) : 1.0f);
-    };
+    const auto sum_of = [&](int i) { return of_turns(sums + i * pitch + row, p_.m * pitch); };
     if constexpr (kForm == FewForm::kPlain) {
       static_assert(kFewThreads / kFewWarpRows >= kFewMostX);  // a thread has a sum, or none
       const int i = thread_ / kFewWarpRows;

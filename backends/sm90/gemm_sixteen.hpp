@@ -14,7 +14,7 @@
 #include "backends/sm80/convert.hpp"
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm80/store_result.hpp"
-#include "backends/sm90/gemm_bf16_x.hpp"
+#include "backends/sm90/gemm_x_pieces.hpp"
 #include "backends/sm90/gemm_few_part.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
@@ -71,7 +71,7 @@ class SixteenBlock : FewPart<kNvfp4, kForm> {
         fetch(s + turns_, half);
       }
     }
-    if constexpr (kForm == FewForm::kHalves) arrive_at_cluster();  // this block's operands have been read
+    if constexpr (few_in_halves(kForm)) arrive_at_cluster();  // this block's operands have been read
     finish();
   }
 
@@ -144,19 +144,13 @@ class SixteenBlock : FewPart<kNvfp4, kForm> {
 #pragma unroll 4
     for (int piece = lane_.id; piece < (last_ - first_) * kPieces; piece += 32) {
       const std::uint32_t at = x_offset(exec_.warp(), piece);
-      const uint4 w = bf16_to_f16(exec_.template load_shared<uint4>(lane_, at), scale);
-      exec_.store_shared(lane_, at, paired(w));
+      exec_.store_shared(lane_, at, paired_in_f16(exec_.template load_shared<uint4>(lane_, at), scale));
     }
   }
   /// Of a row of X in bf16: behind operands and sums.
   __device__ __forceinline__ float* inverse_of(int row) const {
     const int end = sixteen_shared_bytes(kNvfp4, Part::row_groups(f_), f_.block_stages, p_.m);
     return reinterpret_cast<float*>(shared_ + end) - kSixteenX + row;
-  }
-  /// Eight columns as the decoded codes are paired: each with the fourth behind it.
-  __device__ __forceinline__ static uint4 paired(const uint4& x) {
-    return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632), __byte_perm(x.y, x.w, 0x5410),
-                      __byte_perm(x.y, x.w, 0x7632));
   }
   /// Of eight columns of a row. Lanes of four read 64 bytes apart: the pieces of eight lanes lie in different banks.
   __device__ __forceinline__ std::uint32_t x_offset(int row, int piece) const {

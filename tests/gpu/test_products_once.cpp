@@ -252,7 +252,18 @@ TEST_CASE("every product kernel once: sm_90, plain products of up to 16 rows of 
         CAPTURE(m);
         CAPTURE(row_groups);
         if (row_groups == 1) run_few(plain_of(format, x, m, 1), sm90::FewForm::kPlain, 1, 1);
-        run_few(plain_of(format, x, m, row_groups), sm90::FewForm::kHalves, row_groups, 2);
+        if (row_groups > 1 && m <= 4) continue;  // there is no such kernel
+        run_few(plain_of(format, x, m, row_groups), row_groups == 1 ? sm90::FewForm::kHalves : sm90::FewForm::kWideHalves, row_groups, 2);
+      }
+    }
+    // So many columns that a warp brings in its part of X in several rounds.
+    for (const std::int64_t m : {1, 2, 3, 7}) {
+      for (const std::int32_t blocks : {1, 2}) {
+        gemm_test::Spec s = plain_of(format, x, m, 1);
+        s.n = sm90::kFewWarpRows;
+        s.k = (m <= 2 ? 68 * blocks : m <= 4 ? 64 + 4 * blocks : 40) * sm80::kGemmStage;  // scales of a block in whole pieces
+        CAPTURE(gemm_test::text(s));
+        run_few(s, blocks == 1 ? sm90::FewForm::kPlain : sm90::FewForm::kHalves, 1, blocks);
       }
     }
   });
@@ -263,7 +274,7 @@ TEST_CASE("every product kernel once: fp4_linear finds what is plain") {
     std::int64_t m, n, k;
   };
   const cuda::DeviceProperties device = current();
-  int plain = 0, halves = 0;
+  int plain = 0, halves = 0, wide = 0;
   for_operands([&](BlockFormat format, DType x) {
     for (const Shape shape : {Shape{1, 8192, 512},
                               {3, 8192, 1024},
@@ -271,7 +282,8 @@ TEST_CASE("every product kernel once: fp4_linear finds what is plain") {
                               {2, 4096, 4096},
                               {5, 4096, 4096},
                               {16, 8192, 1024},
-                              {11, 8192, 4096}}) {
+                              {11, 8192, 4096},
+                              {8, 8192, 8192}}) {
       for (const bool f32 : {false, true}) {
         gemm_test::Spec s = plain_of(format, x, shape.m, 1);
         s.n = shape.n;
@@ -290,18 +302,21 @@ TEST_CASE("every product kernel once: fp4_linear finds what is plain") {
         REQUIRE(cuda::divide_sm90(args, device, &d) == Status::kOk);
         if (d.function == nullptr) continue;
         const bool whole = s.n % sm90::few_rows(d.row_groups) == 0 && !f32;
-        const sm90::FewForm form = whole && d.splits == 1 && d.row_groups == 1 ? sm90::FewForm::kPlain
-                                   : whole && d.splits == 2                    ? sm90::FewForm::kHalves
-                                                                               : sm90::FewForm::kAny;
+        sm90::FewForm form = sm90::FewForm::kAny;
+        if (whole && d.splits == 1 && d.row_groups == 1) form = sm90::FewForm::kPlain;
+        if (whole && d.splits == 2 && d.row_groups == 1) form = sm90::FewForm::kHalves;
+        if (whole && d.splits == 2 && d.row_groups > 1 && s.m > 4) form = sm90::FewForm::kWideHalves;
         CHECK(d.function == cuda::gemm_few_function(format == BlockFormat::kNvfp4, d.bf16, s.m, form));
         plain += form == sm90::FewForm::kPlain ? 1 : 0;
         halves += form == sm90::FewForm::kHalves ? 1 : 0;
+        wide += form == sm90::FewForm::kWideHalves ? 1 : 0;
       }
     }
   });
   if (device.compute_capability == 90 && device.multiprocessors == 132) {
     CHECK(plain > 0);
     CHECK(halves > 0);
+    CHECK(wide > 0);
   }
 }
 

@@ -1,0 +1,149 @@
+// X of a plain matrix product with few rows on sm_90 (gemm_few.hpp) on its way to a block's shared memory. The warps of a turn bring in
+// what they multiply, all rows of X in their own stages, and wait for no other's: mostly that is one warp. Distances between a lane's
+// pieces are constants, since stages that a warp brings in are as many apart as a block has warps.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/sm90/gemm_few_part.hpp"
+#include "backends/sm90/gemm_x_pieces.hpp"
+
+namespace fp4pa::sm90 {
+
+/// @tparam kRows  of X, at most: 2, 4 or 8
+/// @tparam kBf16  X is, and becomes f16, in a unit of each turn's and row's own; else it is f16
+/// @tparam kHeld  pieces of 16 bytes that a lane has under way
+template <bool kNvfp4, int kRows, bool kBf16, int kHeld, FewForm kForm>
+class FewOwnX : protected FewPart<kNvfp4, kForm> {
+ protected:
+  using Part = FewPart<kNvfp4, kForm>;
+  using Part::base_, Part::batch_, Part::exec_, Part::f_, Part::first_, Part::lane_, Part::last_, Part::p_, Part::row_group_,
+      Part::thread_, Part::turn_, Part::turns_;
+
+  __device__ __forceinline__ FewOwnX(const FewParams& params, std::uint8_t* shared)
+      : Part(params, shared, kFewScales),
+        x_pitch_(few_x_pitch(params.block_stages)),
+        x_at_(few_x(kNvfp4, Part::row_groups(params), params.block_stages)) {}
+
+  /// What need not wait for the kernel before.
+  __device__ __forceinline__ void begin_x() const {
+    if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
+    if (thread_ == 0) {
+      barrier_init(scales_there(), kFewThreads);
+      barrier_init_fence();
+    }
+    __syncthreads();
+  }
+  /// Behind fetch_scales().
+  __device__ __forceinline__ void asked_for_scales() const {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(scales_there()) : "memory");
+  }
+  /// Brings in X.
+  /// @param meanwhile  is called once X has come
+  template <class Meanwhile>
+  __device__ __forceinline__ void bring_x(Meanwhile&& meanwhile) {
+    uint4 x[kHeld];
+    int stage = first_ + turn_ + turns_ * row_group_;
+    if constexpr (kBf16) {
+      std::uint32_t most = 0;
+#pragma unroll 1
+      for (; stage < last_; stage += kRound) {
+        ask(stage, x);
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) most = largest_bf16(most, x[i]);
+      }
+#pragma unroll
+      for (int lane = 1; lane < kLanes; lane *= 2) most = sm80::max_halves(most, __shfl_xor_sync(0xffffffffu, most, lane));
+      scale_ = scale_of_row(of_turn(larger_half(most)));
+      meanwhile();
+      // Back: the last round is held.
+#pragma unroll 1
+      for (stage -= kRound; stage >= first_; ask(stage, x)) {
+        store(stage, x);
+        if ((stage -= kRound) < first_) break;
+      }
+    } else {
+#pragma unroll 1
+      for (; stage < last_; stage += kRound) {
+        ask(stage, x);
+        store(stage, x);
+      }
+      meanwhile();
+    }
+  }
+  /// X and scales are there.
+  __device__ __forceinline__ void wait_for_operands() const {
+    turn_barrier();
+    barrier_wait(scales_there(), 0);
+  }
+  /// 64 bytes behind X.
+  __device__ __forceinline__ std::uint32_t zeros() const { return static_cast<std::uint32_t>(x_at_ + p_.m * x_pitch_); }
+  /// What brings the warp's sums of a row of X back to X's own unit. By all lanes.
+  __device__ __forceinline__ float unit_of(int row) const {
+    return kBf16 ? inverse_of_scale(__shfl_sync(0xffffffffu, scale_, row * kLanes)) : 1.0f;
+  }
+
+  int x_pitch_, x_at_;
+
+ private:
+  // In bf16 a lane's pieces are of one row, whose largest it looks for. Others read 128 bytes of a row side by side, at least.
+  static constexpr int kOfLane = kRows == 8 && !kBf16 ? 2 : 1;             // rows
+  static constexpr int kLanes = 32 / kRows * kOfLane;                      // side by side in a row
+  static constexpr int kPieces = sm80::kGemmStage / 8 / kLanes * kOfLane;  // of a lane in a stage
+  static constexpr int kRound = kHeld / kPieces * kFewWarps;               // stages of the block
+  static_assert(kHeld % kPieces == 0);
+
+  __device__ __forceinline__ std::uint32_t scales_there() const { return base_ + zeros() + kFewOwn; }
+  /// All warps of the turn.
+  __device__ __forceinline__ void turn_barrier() const {
+    if constexpr (few_one_group(kForm)) {
+      __syncwarp();
+    } else {
+      asm volatile("barrier.sync %0, %1;" ::"r"(1 + turn_), "r"(32 * Part::row_groups(f_)) : "memory");
+    }
+  }
+  /// Of what its warps have found in a row: in the 64 bytes between rows of X.
+  __device__ __forceinline__ std::uint32_t of_turn(std::uint32_t largest) const {
+    if constexpr (few_one_group(kForm)) return largest;
+    const auto found = static_cast<std::uint32_t>(x_at_ + (row() + 1) * x_pitch_ - 4 * kFewWarps + 4 * turn_ * Part::row_groups(f_));
+    if (row() < p_.m) exec_.store_shared(lane_, found + 4 * row_group_, largest);
+    turn_barrier();
+#pragma unroll 1
+    for (int warp = 0; row() < p_.m && warp < Part::row_groups(f_); ++warp) {
+      largest = max(largest, exec_.template load_shared<std::uint32_t>(lane_, found + 4 * warp));
+    }
+    return largest;
+  }
+
+  __device__ __forceinline__ int row() const { return lane_.id / kLanes; }
+  __device__ __forceinline__ bool exists(int stage, int piece) const {
+    return row() + piece % kOfLane * (32 / kLanes) < p_.m && stage + piece / kPieces * kFewWarps < last_;
+  }
+  /// Of a piece, columns from the stage's on.
+  __device__ __forceinline__ static constexpr int column(int piece) {
+    return piece / kPieces * (kFewWarps * sm80::kGemmStage) + piece % kPieces / kOfLane * (kLanes * 8);
+  }
+
+  /// A round of stages; zeros where there is nothing.
+  __device__ __forceinline__ void ask(int stage, uint4 (&x)[kHeld]) const {
+    const std::uint16_t* const from = p_.x + (batch_ * p_.m + row()) * p_.x_row + stage * sm80::kGemmStage + lane_.id % kLanes * 8;
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      const std::int64_t further = i % kOfLane * (32 / kLanes) * p_.x_row + column(i);
+      x[i] = exists(stage, i) ? *reinterpret_cast<const uint4*>(from + further) : make_uint4(0, 0, 0, 0);
+    }
+  }
+  __device__ __forceinline__ void store(int stage, const uint4 (&x)[kHeld]) const {
+    const auto to = static_cast<std::uint32_t>(x_at_ + row() * x_pitch_ + (stage - first_) * (2 * sm80::kGemmStage) + lane_.id % kLanes * 16);
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {
+      if (!exists(stage, i)) continue;
+      const auto further = static_cast<std::uint32_t>(i % kOfLane * (32 / kLanes) * x_pitch_ + 2 * column(i));
+      exec_.store_shared(lane_, to + further, kBf16 ? paired_in_f16(x[i], scale_) : paired(x[i]));
+    }
+  }
+
+  float scale_;  // of the lane's row
+};
+
+}  // namespace fp4pa::sm90
