@@ -58,9 +58,9 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
 [[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages) {
   return kFewScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
-// Behind X: 64 bytes of zeros, 32 of the form's own, and a barrier of each stage of the rings.
-inline constexpr int kFewOwn = 64;
-inline constexpr int kFewFull = kFewOwn + 4 * kFewMostX;
+// Behind X: 64 bytes of zeros, and barriers of the scales and of each stage of the rings.
+inline constexpr int kFewScalesThere = 64;
+inline constexpr int kFewFull = kFewScalesThere + 8;
 [[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
   return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages) + kFewFull + 8 * kFewWarps * kFewRing;
 }

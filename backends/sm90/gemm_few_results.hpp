@@ -3,10 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "backends/sm80/store_result.hpp"
-#include "backends/sm90/gemm_few_own_x.hpp"
 #include "backends/sm90/gemm_few_x.hpp"
 #include "core/paging/plain_row.hpp"
 #include "fp4pa/types.hpp"
@@ -17,7 +15,7 @@ namespace fp4pa::sm90 {
 [[nodiscard]] constexpr int few_held(int parts, bool bf16, FewForm form) {
   switch (form) {
     case FewForm::kAny:
-      return bf16 || parts == 1 ? 8 : 4;
+      return parts == 1 || (parts == 2 && bf16) ? 8 : 4;
     case FewForm::kPlain:
       return parts == 4 ? 4 : parts == 1 && bf16 ? 16 : 8;
     case FewForm::kHalves:
@@ -28,15 +26,11 @@ namespace fp4pa::sm90 {
   return 0;
 }
 
-template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm>
-using XOfFew = std::conditional_t<kForm == FewForm::kAny, FewX<kNvfp4, kBf16, few_held(kParts, kBf16, kForm)>,
-                                  FewOwnX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kBf16, kForm), kForm>>;
-
 /// Parameters as FewBlock's.
 template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm>
-class FewResults : protected XOfFew<kNvfp4, kParts, kBf16, kForm> {
+class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kBf16, kForm), kForm> {
  protected:
-  using X = XOfFew<kNvfp4, kParts, kBf16, kForm>;
+  using X = FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kBf16, kForm), kForm>;
   using typename X::Part;
   using X::base_, X::batch_, X::exec_, X::f_, X::first_row_, X::kPlain, X::lane_, X::p_, X::row_group_, X::rows_, X::shared_,
       X::thread_, X::turn_, X::turns_;
@@ -108,8 +102,7 @@ class FewResults : protected XOfFew<kNvfp4, kParts, kBf16, kForm> {
     const int first_x = thread_ >> rows_log2;  // rows of X are as many threads' turns
     const int x_step = kFewThreads >> rows_log2;
     for (int i = first_x; i < p_.m; i += x_step) {
-      const float sum = of_all_turns(sums, i * pitch + row, pitch);
-      sums[i * pitch + row] = kBf16 ? sum * this->unit_of_row(i) : sum;
+      sums[i * pitch + row] = of_all_turns(sums, i * pitch + row, pitch);
     }
     if (p_.splits > 1) cluster_barrier();
     float bias = 0.0f;

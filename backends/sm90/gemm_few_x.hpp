@@ -1,21 +1,25 @@
-// X of any matrix product with few rows on sm_90 (gemm_few.hpp) on its way to a block's shared memory: through registers, where columns are
-// put in the pairs that decoding gives and bf16 becomes f16. Rows are divided among the warps, several warps a row where rows are few.
+// X of a matrix product with few rows on sm_90 (gemm_few.hpp) on its way to a block's shared memory: through registers, where columns are put
+// in the pairs that decoding gives and bf16 becomes f16. The warps of a turn bring in what they multiply, all rows of X in their own
+// stages, and wait for no other's: mostly that is one warp. Distances between a lane's pieces are constants, since the stages that a
+// warp brings in are as many apart as a block has warps.
 #pragma once
 
 #include <cstdint>
 
-#include "backends/sm90/gemm_x_pieces.hpp"
 #include "backends/sm90/gemm_few_part.hpp"
+#include "backends/sm90/gemm_x_pieces.hpp"
 
 namespace fp4pa::sm90 {
 
-/// @tparam kBf16  X is, and becomes f16; else it is f16
-/// @tparam kHeld  pieces of 16 bytes that a thread has under way
-template <bool kNvfp4, bool kBf16, int kHeld>
-class FewX : protected FewPart<kNvfp4, FewForm::kAny> {
+/// @tparam kRows  of X, at most: 2, 4 or 8
+/// @tparam kBf16  X is, and becomes f16, in a unit of each turn's and row's own; else it is f16
+/// @tparam kHeld  pieces of 16 bytes that a lane has under way
+template <bool kNvfp4, int kRows, bool kBf16, int kHeld, FewForm kForm>
+class FewX : protected FewPart<kNvfp4, kForm> {
  protected:
-  using Part = FewPart<kNvfp4, FewForm::kAny>;
-  using Part::batch_, Part::exec_, Part::first_, Part::lane_, Part::last_, Part::p_, Part::shared_, Part::thread_;
+  using Part = FewPart<kNvfp4, kForm>;
+  using Part::base_, Part::batch_, Part::exec_, Part::f_, Part::first_, Part::lane_, Part::last_, Part::p_, Part::row_group_,
+      Part::thread_, Part::turn_, Part::turns_;
 
   __device__ __forceinline__ FewX(const FewParams& params, std::uint8_t* shared)
       : Part(params, shared, kFewScales),
@@ -25,98 +29,126 @@ class FewX : protected FewPart<kNvfp4, FewForm::kAny> {
   /// What need not wait for the kernel before.
   __device__ __forceinline__ void begin_x() const {
     if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
-    if (kBf16 && thread_ < kFewMostX) *largest_of(thread_) = 0;
+    if (thread_ == 0) {
+      barrier_init(scales_there(), (Part::kPlain ? 1 : 2) * kFewThreads);
+      barrier_init_fence();
+    }
+    __syncthreads();
   }
   /// Behind fetch_scales().
-  __device__ __forceinline__ void asked_for_scales() const { exec_.copy_commit(); }
-  /// The block's columns of X; zeros past their end, and behind X.
+  __device__ __forceinline__ void asked_for_scales() const {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(scales_there()) : "memory");
+    if constexpr (!Part::kPlain) barrier_arrive(scales_there());  // for what was not copied but written
+  }
+  /// Brings in X.
   /// @param meanwhile  is called once X has come
   template <class Meanwhile>
-  __device__ __forceinline__ void bring_x(Meanwhile&& meanwhile) const {
+  __device__ __forceinline__ void bring_x(Meanwhile&& meanwhile) {
+    uint4 x[kHeld];
+    int stage = first_ + turn_ + turns_ * row_group_;
     if constexpr (kBf16) {
-      convert_x(meanwhile);
+      std::uint32_t most = 0;
+#pragma unroll 1
+      for (; stage < last_; stage += kRound) {
+        ask(stage, x);
+#pragma unroll
+        for (int i = 0; i < kHeld; ++i) most = largest_bf16(most, x[i]);
+      }
+#pragma unroll
+      for (int lane = 1; lane < kLanes; lane *= 2) most = sm80::max_halves(most, __shfl_xor_sync(0xffffffffu, most, lane));
+      scale_ = scale_of_row(of_turn(larger_half(most)));
+      meanwhile();
+      // Back: the last round is held.
+#pragma unroll 1
+      for (stage -= kRound; stage >= first_; ask(stage, x)) {
+        store(stage, x);
+        if ((stage -= kRound) < first_) break;
+      }
     } else {
 #pragma unroll 1
-      for (int first = first_piece(); first < pieces(); first += kHeld * piece_step()) {
-        uint4 x[kHeld];
-        ask_x(first, x);
-        store_pieces(first, x, [](const uint4& piece) { return paired(piece); });
+      for (; stage < last_; stage += kRound) {
+        ask(stage, x);
+        store(stage, x);
       }
       meanwhile();
     }
   }
-  /// X and scales are there, all of the block's.
+  /// X and scales are there.
   __device__ __forceinline__ void wait_for_operands() const {
-    exec_.template copy_wait<0>();
-    __syncthreads();
+    turn_barrier();
+    barrier_wait(scales_there(), 0);
   }
   /// 64 bytes behind X.
   __device__ __forceinline__ std::uint32_t zeros() const { return static_cast<std::uint32_t>(x_at_ + p_.m * x_pitch_); }
-  /// What brings a warp's sums, and what brings all of the block's, of a row of X back to X's own unit.
-  __device__ __forceinline__ static float unit_of(int) { return 1.0f; }
-  __device__ __forceinline__ float unit_of_row(int row) const { return inverse_of_row(*largest_of(row)); }
+  /// What brings the warp's sums of a row of X back to X's own unit. By all lanes.
+  __device__ __forceinline__ float unit_of(int row) const {
+    return kBf16 ? inverse_of_scale(__shfl_sync(0xffffffffu, scale_, row * kLanes)) : 1.0f;
+  }
 
   int x_pitch_, x_at_;
 
  private:
-  /// Of the block's part of a row of X in bf16, the upper half of an f32: behind the zeros.
-  __device__ __forceinline__ std::uint32_t* largest_of(int row) const {
-    return reinterpret_cast<std::uint32_t*>(shared_ + zeros() + kFewOwn) + row;
+  // In bf16 a lane's pieces are of one row, whose largest it looks for. Others read 128 bytes of a row side by side, at least.
+  static constexpr int kOfLane = kRows == 8 && !kBf16 ? 2 : 1;             // rows
+  static constexpr int kLanes = 32 / kRows * kOfLane;                      // side by side in a row
+  static constexpr int kPieces = sm80::kGemmStage / 8 / kLanes * kOfLane;  // of a lane in a stage
+  static constexpr int kRound = kHeld / kPieces * kFewWarps;               // stages of the block
+  static_assert(kHeld % kPieces == 0);
+
+  __device__ __forceinline__ std::uint32_t scales_there() const { return base_ + zeros() + kFewScalesThere; }
+  /// All warps of the turn.
+  __device__ __forceinline__ void turn_barrier() const {
+    if (Part::row_groups(f_) == 1) {
+      __syncwarp();
+    } else {
+      asm volatile("barrier.sync %0, %1;" ::"r"(1 + turn_), "r"(32 * Part::row_groups(f_)) : "memory");
+    }
+  }
+  /// Of what its warps have found in a row: in the 64 bytes behind it.
+  __device__ __forceinline__ std::uint32_t of_turn(std::uint32_t largest) const {
+    if (Part::row_groups(f_) == 1) return largest;
+    const auto found = static_cast<std::uint32_t>(x_at_ + (row() + 1) * x_pitch_ - 4 * kFewWarps + 4 * turn_ * Part::row_groups(f_));
+    if (row() < p_.m) exec_.store_shared(lane_, found + 4 * row_group_, largest);
+    turn_barrier();
+#pragma unroll 1
+    for (int warp = 0; row() < p_.m && warp < Part::row_groups(f_); ++warp) {
+      largest = max(largest, exec_.template load_shared<std::uint32_t>(lane_, found + 4 * warp));
+    }
+    return largest;
   }
 
-  __device__ __forceinline__ int rows_log2() const { return p_.m <= 1 ? 0 : 32 - __clz(p_.m - 1); }
-  __device__ __forceinline__ int own_row() const { return exec_.warp() & ((1 << rows_log2()) - 1); }
-  __device__ __forceinline__ int first_piece() const { return (exec_.warp() >> rows_log2()) * 32 + lane_.id; }
-  __device__ __forceinline__ int piece_step() const { return kFewThreads >> rows_log2(); }
-  __device__ __forceinline__ int pieces() const { return (last_ - first_) * (sm80::kGemmStage / 8); }
+  __device__ __forceinline__ int row() const { return lane_.id / kLanes; }
+  /// Whether a piece is of X's rows and the block's stages.
+  __device__ __forceinline__ bool exists(int stage, int piece) const {
+    return row() + piece % kOfLane * (32 / kLanes) < p_.m && stage + piece / kPieces * kFewWarps < last_;
+  }
+  /// Of a piece, columns from the stage's on.
+  __device__ __forceinline__ static constexpr int column(int piece) {
+    return piece / kPieces * (kFewWarps * sm80::kGemmStage) + piece % kPieces / kOfLane * (kLanes * 8);
+  }
 
-  /// Pieces of the warp's row from `first` on; zeros past its end.
-  __device__ __forceinline__ void ask_x(int first, uint4 (&x)[kHeld]) const {
-    const std::uint16_t* const from = p_.x + (batch_ * p_.m + own_row()) * p_.x_row + first_ * sm80::kGemmStage;
-    const int in_row = (p_.x_cols - first_ * sm80::kGemmStage) / 8;
-    const int there = own_row() >= p_.m ? 0 : in_row < pieces() ? in_row : pieces();
+  /// A round of stages; zeros where there is nothing, and past the last column.
+  __device__ __forceinline__ void ask(int stage, uint4 (&x)[kHeld]) const {
+    const int first = stage * sm80::kGemmStage + lane_.id % kLanes * 8;
+    const std::uint16_t* const from = p_.x + (batch_ * p_.m + row()) * p_.x_row + first;
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + i * piece_step();
-      x[i] = piece < there ? *reinterpret_cast<const uint4*>(from + 8 * piece) : make_uint4(0, 0, 0, 0);
+      const std::int64_t further = i % kOfLane * (32 / kLanes) * p_.x_row + column(i);
+      const bool there = exists(stage, i) && (Part::kPlain || first + column(i) < p_.x_cols);
+      x[i] = there ? *reinterpret_cast<const uint4*>(from + further) : make_uint4(0, 0, 0, 0);
     }
   }
-  /// Pieces of the warp's row from `first` on, which to_f16 makes f16 in pairs.
-  template <class ToF16>
-  __device__ __forceinline__ void store_pieces(int first, const uint4 (&x)[kHeld], ToF16&& to_f16) const {
-    if (own_row() >= p_.m) return;
+  __device__ __forceinline__ void store(int stage, const uint4 (&x)[kHeld]) const {
+    const auto to = static_cast<std::uint32_t>(x_at_ + row() * x_pitch_ + (stage - first_) * (2 * sm80::kGemmStage) + lane_.id % kLanes * 16);
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
-      const int piece = first + i * piece_step();
-      const auto at = static_cast<std::uint32_t>(x_at_ + own_row() * x_pitch_ + piece * 16);
-      if (piece < pieces()) exec_.store_shared(lane_, at, to_f16(x[i]));
+      if (!exists(stage, i)) continue;
+      const auto further = static_cast<std::uint32_t>(i % kOfLane * (32 / kLanes) * x_pitch_ + 2 * column(i));
+      exec_.store_shared(lane_, to + further, kBf16 ? paired_in_f16(x[i], scale_) : paired(x[i]));
     }
   }
-  /// In bf16, to f16: a row's part times what suits its largest element, which takes two barriers to know.
-  template <class Meanwhile>
-  __device__ __forceinline__ void convert_x(Meanwhile&& meanwhile) const {
-    const int round = kHeld * piece_step();
-    uint4 x[kHeld];
-    std::uint32_t most = 0;
-#pragma unroll 1
-    for (int first = first_piece(); first < pieces(); first += round) {
-      ask_x(first, x);
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) most = largest_bf16(most, x[i]);
-    }
-    most = largest_of_warp(most);
-    meanwhile();
-    __syncthreads();  // nothing has been counted yet
-    if (own_row() < p_.m && lane_.id == 0) atomicMax(largest_of(own_row()), most);
-    __syncthreads();
-    if (own_row() >= p_.m) return;
-    const float scale = scale_of_row(*largest_of(own_row()));
-#pragma unroll 1
-    for (int first = first_piece(); first < pieces(); first += round) {
-      if (pieces() > round) ask_x(first, x);  // else they are held
-      store_pieces(first, x, [scale](const uint4& piece) { return paired_in_f16(piece, scale); });
-    }
-  }
+
+  float scale_;  // of the lane's row
 };
 
 }  // namespace fp4pa::sm90
