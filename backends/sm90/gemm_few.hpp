@@ -2,8 +2,8 @@
 //
 // A multiprocessor's share of a large weight is hardly more than its shared memory, so that a block runs for a few microseconds, and
 // what counts is that all of its loads are under way at once and that warps never wait for one another: a block has all of
-// X and of the scales of its part of K in shared memory from the start, and each warp has a ring of two stages of W of its own, 64
-// rows by 128 columns each, that it alone reads. A lane asks the copy engine for a stage: copies by every lane, with an address and a
+// X and of the scales of its part of K in shared memory from the start, of X each warp what it brought in itself (gemm_few_x.hpp), and
+// each warp has a ring of two stages of W of its own, 64 rows by 128 columns each, that it alone reads. A lane asks the copy engine for a stage: copies by every lane, with an address and a
 // question whether the row exists for each, took an eighth of the loop's instructions.
 //
 // W is the A operand of mma.sync in f16. More than four rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and
@@ -47,12 +47,12 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 
   __device__ __forceinline__ void run() {
     set_up_ring();
-    this->begin_x();
+    this->write_zeros();
+    this->set_up_scales();
     if (!f_.early) cuda::wait_for_previous();
     // W first takes 0.1 us off a block with all of K, and adds it to one with half.
     if constexpr (kForm == FewForm::kPlain) fetch(first_ + turn_, 0);
     this->fetch_scales();
-    this->asked_for_scales();
     if constexpr (kForm != FewForm::kPlain) fetch(first_ + turn_, 0);
     cuda::wait_for_previous();
     cuda::allow_dependents();

@@ -58,11 +58,13 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
 [[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages) {
   return kFewScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
-// Behind X: 64 bytes of zeros, and barriers of the scales and of each stage of the rings.
-inline constexpr int kFewScalesThere = 64;
-inline constexpr int kFewFull = kFewScalesThere + 8;
+/// Behind X: 64 bytes of zeros, a barrier of the scales, and one of each stage of the rings.
+[[nodiscard]] FP4PA_FN constexpr int few_zeros(bool nvfp4, int row_groups, int stages, int m) {
+  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages);
+}
+inline constexpr int kFewFull = 64 + 8;
 [[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
-  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages) + kFewFull + 8 * kFewWarps * kFewRing;
+  return few_zeros(nvfp4, row_groups, stages, m) + kFewFull + 8 * kFewWarps * kFewRing;
 }
 // Sums take the rings' place: of all rows, X's eights and groups of warps. Behind them lies what the other block of two has put there: sums
 // of half of the rows, [m][rows / 2].
@@ -83,10 +85,15 @@ inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  /
 [[nodiscard]] FP4PA_FN constexpr int sixteen_x(bool nvfp4, int row_groups, int stages) {
   return few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
-[[nodiscard]] FP4PA_FN constexpr int sixteen_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
+/// Behind operands and sums: of X in bf16, what each warp found largest in a row, or what brings the row back; and a barrier of the scales.
+[[nodiscard]] FP4PA_FN constexpr int sixteen_rows(bool nvfp4, int row_groups, int stages, int m) {
   const int operands = sixteen_x(nvfp4, row_groups, stages) + m * sixteen_x_pitch(stages);
   const int sums = kSixteenSums + sixteen_given_bytes(row_groups);
-  return (operands > sums ? operands : sums) + 4 * kSixteenX;  // and, of X in bf16, what brings each row back
+  return operands > sums ? operands : sums;
+}
+inline constexpr int kSixteenScalesThere = 4 * kSixteenX * kFewWarps;
+[[nodiscard]] FP4PA_FN constexpr int sixteen_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
+  return sixteen_rows(nvfp4, row_groups, stages, m) + kSixteenScalesThere + 8;
 }
 
 }  // namespace fp4pa::sm90

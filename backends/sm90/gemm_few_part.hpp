@@ -8,6 +8,7 @@
 #include "backends/sm80/exec.hpp"
 #include "backends/sm90/cluster.hpp"
 #include "backends/sm90/gemm_few_params.hpp"
+#include "backends/sm90/tensor_copy.hpp"
 #include "core/formats/scale_layout.hpp"
 #include "fp4pa/types.hpp"
 
@@ -24,8 +25,9 @@ class FewPart {
  protected:
   static constexpr bool kPlain = kForm != FewForm::kAny;
 
-  /// @param scales_at  where scales begin in shared memory
-  __device__ __forceinline__ FewPart(const FewParams& params, std::uint8_t* shared, int scales_at)
+  /// @param scales_at     where scales begin in shared memory
+  /// @param scales_there  and their barrier
+  __device__ __forceinline__ FewPart(const FewParams& params, std::uint8_t* shared, int scales_at, int scales_there)
       : f_(params),
         p_(params.gemm),
         exec_(shared),
@@ -39,7 +41,8 @@ class FewPart {
         turn_(exec_.warp() >> few_row_groups_log2(row_groups(params))),
         turns_(kFewWarps >> few_row_groups_log2(row_groups(params))),
         scale_pitch_(few_scale_pitch(kNvfp4, params.block_stages)),
-        scales_at_(scales_at) {
+        scales_at_(scales_at),
+        scales_there_(base_ + static_cast<std::uint32_t>(scales_there)) {
     first_row_ = cluster_index() * rows_;
     first_ = 0;
     last_ = p_.stages;
@@ -68,8 +71,47 @@ class FewPart {
                              static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
   }
 
+  /// The barrier of the block's scales, and of the block.
+  __device__ __forceinline__ void set_up_scales() const {
+    if (thread_ == 0) {
+      barrier_init(scales_there_, (kPlain ? 1 : 2) * kFewThreads);
+      barrier_init_fence();
+    }
+    __syncthreads();
+  }
   /// All scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
   __device__ __forceinline__ void fetch_scales() const {
+    ask_for_scales();
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(scales_there_) : "memory");
+    if constexpr (!kPlain) barrier_arrive(scales_there_);  // for what was not copied but written
+  }
+  __device__ __forceinline__ void wait_for_scales() const { barrier_wait(scales_there_, 0); }
+
+  /// All warps of a turn.
+  __device__ __forceinline__ void turn_barrier() const {
+    if (row_groups(f_) == 1) {
+      __syncwarp();
+    } else {
+      asm volatile("barrier.sync %0, %1;" ::"r"(1 + turn_), "r"(32 * row_groups(f_)) : "memory");
+    }
+  }
+
+  const FewParams& f_;
+  const sm80::GemmParams& p_;
+  sm80::WarpExec exec_;
+  std::uint8_t* shared_;
+  std::uint32_t base_;
+  int thread_;
+  sm80::WarpExec::Lane lane_;
+  std::int64_t batch_;
+  int rows_, row_group_, turn_, turns_, scale_pitch_, scales_at_;
+  std::uint32_t scales_there_;
+  int first_row_, first_, last_;  // stages
+  const std::uint8_t* codes_;
+  const std::uint8_t* scales_;
+
+ private:
+  __device__ __forceinline__ void ask_for_scales() const {
     const int from = first_ * kScaleBytes;
     const int bytes = (last_ - first_) * kScaleBytes;
     if constexpr (kPlain) {
@@ -116,19 +158,6 @@ class FewPart {
       for (int piece = thread_ & ((1 << log2) - 1); piece < pieces; piece += 1 << log2) f(row, piece, to);
     }
   }
-
-  const FewParams& f_;
-  const sm80::GemmParams& p_;
-  sm80::WarpExec exec_;
-  std::uint8_t* shared_;
-  std::uint32_t base_;
-  int thread_;
-  sm80::WarpExec::Lane lane_;
-  std::int64_t batch_;
-  int rows_, row_group_, turn_, turns_, scale_pitch_, scales_at_;
-  int first_row_, first_, last_;  // stages
-  const std::uint8_t* codes_;
-  const std::uint8_t* scales_;
 };
 
 }  // namespace fp4pa::sm90

@@ -18,27 +18,17 @@ template <bool kNvfp4, int kRows, bool kBf16, int kHeld, FewForm kForm>
 class FewX : protected FewPart<kNvfp4, kForm> {
  protected:
   using Part = FewPart<kNvfp4, kForm>;
-  using Part::base_, Part::batch_, Part::exec_, Part::f_, Part::first_, Part::lane_, Part::last_, Part::p_, Part::row_group_,
-      Part::thread_, Part::turn_, Part::turns_;
+  using Part::batch_, Part::exec_, Part::f_, Part::first_, Part::lane_, Part::last_, Part::p_, Part::row_group_,
+      Part::thread_, Part::turn_, Part::turn_barrier, Part::turns_;
 
   __device__ __forceinline__ FewX(const FewParams& params, std::uint8_t* shared)
-      : Part(params, shared, kFewScales),
+      : Part(params, shared, kFewScales, few_zeros(kNvfp4, Part::row_groups(params), params.block_stages, params.gemm.m) + 64),
         x_pitch_(few_x_pitch(params.block_stages)),
         x_at_(few_x(kNvfp4, Part::row_groups(params), params.block_stages)) {}
 
-  /// What need not wait for the kernel before.
-  __device__ __forceinline__ void begin_x() const {
+  /// By all threads, before a barrier of the block.
+  __device__ __forceinline__ void write_zeros() const {
     if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
-    if (thread_ == 0) {
-      barrier_init(scales_there(), (Part::kPlain ? 1 : 2) * kFewThreads);
-      barrier_init_fence();
-    }
-    __syncthreads();
-  }
-  /// Behind fetch_scales().
-  __device__ __forceinline__ void asked_for_scales() const {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(scales_there()) : "memory");
-    if constexpr (!Part::kPlain) barrier_arrive(scales_there());  // for what was not copied but written
   }
   /// Brings in X.
   /// @param meanwhile  is called once X has come
@@ -76,7 +66,7 @@ class FewX : protected FewPart<kNvfp4, kForm> {
   /// X and scales are there.
   __device__ __forceinline__ void wait_for_operands() const {
     turn_barrier();
-    barrier_wait(scales_there(), 0);
+    this->wait_for_scales();
   }
   /// 64 bytes behind X.
   __device__ __forceinline__ std::uint32_t zeros() const { return static_cast<std::uint32_t>(x_at_ + p_.m * x_pitch_); }
@@ -95,15 +85,6 @@ class FewX : protected FewPart<kNvfp4, kForm> {
   static constexpr int kRound = kHeld / kPieces * kFewWarps;               // stages of the block
   static_assert(kHeld % kPieces == 0);
 
-  __device__ __forceinline__ std::uint32_t scales_there() const { return base_ + zeros() + kFewScalesThere; }
-  /// All warps of the turn.
-  __device__ __forceinline__ void turn_barrier() const {
-    if (Part::row_groups(f_) == 1) {
-      __syncwarp();
-    } else {
-      asm volatile("barrier.sync %0, %1;" ::"r"(1 + turn_), "r"(32 * Part::row_groups(f_)) : "memory");
-    }
-  }
   /// Of what its warps have found in a row: in the 64 bytes behind it.
   __device__ __forceinline__ std::uint32_t of_turn(std::uint32_t largest) const {
     if (Part::row_groups(f_) == 1) return largest;

@@ -5,8 +5,8 @@
 // the others. A lane takes 32 neighbouring codes of a row as they lie in memory, so that lanes of four have different scales, which are
 // multiplied into the codes, exactly. E8M0 scales outside of 2^-20 to 2^4 multiply sums of one lane's columns at a time.
 //
-// What comes before and after the loop is as many instructions as the loop itself if one does not take care: X is staged a row a
-// warp with constant distances, and sums are added as they lie in registers, four at a time.
+// What comes before and after the loop is as many instructions as the loop itself if one does not take care: distances between pieces of
+// X are constants (gemm_sixteen_x.hpp), and sums are added as they lie in registers, four at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,51 +14,41 @@
 #include "backends/sm80/convert.hpp"
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm80/store_result.hpp"
-#include "backends/sm90/gemm_x_pieces.hpp"
-#include "backends/sm90/gemm_few_part.hpp"
+#include "backends/sm90/gemm_sixteen_x.hpp"
 #include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
 
 namespace fp4pa::sm90 {
 
+/// Stages of X that a warp has under way: where it has mostly one, code for two would cost more than it spares.
+[[nodiscard]] constexpr int sixteen_held(FewForm form) { return form == FewForm::kPlain || form == FewForm::kWideHalves ? 2 : 1; }
+
 /// @tparam kBf16  X is, and becomes f16 in shared memory; else it is f16
 template <bool kNvfp4, bool kBf16, FewForm kForm>
-class SixteenBlock : FewPart<kNvfp4, kForm> {
-  using Part = FewPart<kNvfp4, kForm>;
-  using Part::base_, Part::batch_, Part::codes_, Part::exec_, Part::f_, Part::first_, Part::first_row_, Part::kPlain, Part::kScaleBytes,
-      Part::lane_, Part::last_, Part::misalignment, Part::p_, Part::row_group_, Part::rows_, Part::scale_pitch_, Part::shared_,
-      Part::thread_, Part::turn_, Part::turns_;
+class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
+  using X = SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm>;
+  using typename X::Part;
+  using X::base_, X::batch_, X::codes_, X::exec_, X::f_, X::first_, X::first_row_, X::kPlain, X::kScaleBytes, X::lane_, X::last_,
+      X::misalignment, X::p_, X::row_group_, X::rows_, X::scale_pitch_, X::shared_, X::turn_, X::turns_, X::x_offset;
 
  public:
-  __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared) : Part(params, shared, 0), own_row_(first_row_) {
+  __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared) : X(params, shared), own_row_(first_row_) {
     // The last block begins early enough for all of its rows to exist, and writes its own.
     if (!kPlain && first_row_ > p_.n - rows_) first_row_ = p_.n - rows_;
     row_step_ = 8 * static_cast<std::uint32_t>(p_.row_bytes);
   }
 
   __device__ __forceinline__ void run() {
+    this->set_up_scales();
     find_codes();
     if (!f_.early) cuda::wait_for_previous();
     this->fetch_scales();
-    exec_.copy_commit();
     fetch(first_ + turn_, 0);
     fetch(first_ + turn_, 1);
     cuda::wait_for_previous();
     cuda::allow_dependents();
-    uint4 x[kXAtOnce];
-    std::uint32_t most = 0;
-#pragma unroll 1
-    for (int piece = lane_.id; piece < (last_ - first_) * kPieces; piece += 32 * kXAtOnce) {
-      load_x(piece, x);
-      if constexpr (kBf16) {
-#pragma unroll
-        for (int i = 0; i < kXAtOnce; ++i) most = largest_bf16(most, x[i]);
-      }
-      store_x(piece, x);
-    }
-    if constexpr (kBf16) convert_row(largest_of_warp(most));
-    exec_.template copy_wait<0>();
-    __syncthreads();
+    this->bring_x();
+    this->wait_for_scales();
 
     find_operands();
 #pragma unroll
@@ -78,8 +68,6 @@ class SixteenBlock : FewPart<kNvfp4, kForm> {
  private:
   static constexpr int kXTiles = kSixteenX / 8;
   static constexpr int kRowTiles = kFewWarpRows / 16;
-  static constexpr int kXAtOnce = 8;
-  static constexpr int kPieces = sm80::kGemmStage / 8;  // 16 bytes of X each, of a row and a stage
   static constexpr int kGroups = kNvfp4 ? 2 : 1;        // in a lane's 32 columns
   /// A byte e in both halves, times 2^10, less this is the f16 2^(e - 127 + 11) in both, for codes at 2^-14.
   static constexpr std::uint32_t kE8m0Zero = (101u << 10) * 0x10001u;
@@ -111,51 +99,6 @@ class SixteenBlock : FewPart<kNvfp4, kForm> {
                    : "l"(codes_ + at));
       at += row_step_;
     }
-  }
-
-  /// A warp brings in a row of X, a lane every 32nd piece from `piece` on.
-  __device__ __forceinline__ void load_x(int piece, uint4 (&x)[kXAtOnce]) const {
-    if (exec_.warp() >= p_.m) return;
-    const int column = first_ * sm80::kGemmStage + piece * 8;
-    const std::uint16_t* const from = p_.x + (batch_ * p_.m + exec_.warp()) * p_.x_row + column;
-#pragma unroll
-    for (int i = 0; i < kXAtOnce; ++i) {
-      x[i] = column + 256 * i < p_.x_cols ? *reinterpret_cast<const uint4*>(from + 256 * i) : make_uint4(0, 0, 0, 0);
-    }
-  }
-  __device__ __forceinline__ void store_x(int piece, const uint4 (&x)[kXAtOnce]) const {
-    if (exec_.warp() >= p_.m) return;
-    const std::uint32_t to = x_offset(exec_.warp(), piece);
-#pragma unroll
-    for (int i = 0; i < kXAtOnce; ++i) {
-      if (piece + 32 * i >= (last_ - first_) * kPieces) return;
-      if constexpr (kBf16) {
-        exec_.store_shared(lane_, to + 512 * i, x[i]);
-        continue;
-      }
-      exec_.store_shared(lane_, to + 512 * i, paired(x[i]));
-    }
-  }
-  /// The warp's row from bf16 to f16, in place: a lane what it stored.
-  __device__ __forceinline__ void convert_row(std::uint32_t largest) const {
-    if (exec_.warp() >= p_.m) return;
-    const float scale = scale_of_row(largest);
-    if (lane_.id == 0) *inverse_of(exec_.warp()) = inverse_of_row(largest);
-#pragma unroll 4
-    for (int piece = lane_.id; piece < (last_ - first_) * kPieces; piece += 32) {
-      const std::uint32_t at = x_offset(exec_.warp(), piece);
-      exec_.store_shared(lane_, at, paired_in_f16(exec_.template load_shared<uint4>(lane_, at), scale));
-    }
-  }
-  /// Of a row of X in bf16: behind operands and sums.
-  __device__ __forceinline__ float* inverse_of(int row) const {
-    const int end = sixteen_shared_bytes(kNvfp4, Part::row_groups(f_), f_.block_stages, p_.m);
-    return reinterpret_cast<float*>(shared_ + end) - kSixteenX + row;
-  }
-  /// Of eight columns of a row. Lanes of four read 64 bytes apart: the pieces of eight lanes lie in different banks.
-  __device__ __forceinline__ std::uint32_t x_offset(int row, int piece) const {
-    return static_cast<std::uint32_t>(sixteen_x(kNvfp4, Part::row_groups(f_), f_.block_stages) + row * sixteen_x_pitch(f_.block_stages) +
-                                      (piece ^ (piece >> 3 & 1) ^ (row & 1) << 1) * 16);
   }
 
   /// Where a lane reads X and scales of the block's first stage. Rows that X does not have are some row's copy: their products are
@@ -273,13 +216,18 @@ class SixteenBlock : FewPart<kNvfp4, kForm> {
   /// Sums of all warps to shared memory, added in a fixed order, across the cluster too, and out. Four of a lane lie side by side: of
   /// rows g and g + 8 of a tile and two rows of X.
   __device__ __forceinline__ void finish() const {
+    float unit[2 * kXTiles];  // of a lane's rows of X
+#pragma unroll
+    for (int i = 0; i < 2 * kXTiles; ++i) unit[i] = this->unit_of(i / 2 * 8 + lane_.id % 4 * 2 + i % 2);
     __syncthreads();
     auto* const sums = reinterpret_cast<float4*>(shared_);
     const int units = Part::row_groups(f_) * kRowTiles * kXTiles;  // of 32 lanes
 #pragma unroll
     for (int i = 0; i < kRowTiles * kXTiles; ++i) {
       const float(&s)[4] = sums_[i / kXTiles][i % kXTiles];
-      sums[(turn_ * units + row_group_ * (kRowTiles * kXTiles) + i) * 32 + lane_.id] = make_float4(s[0], s[1], s[2], s[3]);
+      const float even = unit[i % kXTiles * 2], odd = unit[i % kXTiles * 2 + 1];
+      sums[(turn_ * units + row_group_ * (kRowTiles * kXTiles) + i) * 32 + lane_.id] =
+          make_float4(s[0] * even, s[1] * odd, s[2] * even, s[3] * odd);
     }
     __syncthreads();
     if constexpr (kPlain) return store_plain(sums, units);
@@ -367,10 +315,6 @@ class SixteenBlock : FewPart<kNvfp4, kForm> {
     float4 sum = sums[unit * 32 + lane_.id];
 #pragma unroll 1
     for (int turn = 1; turn < turns_; ++turn) add(sum, sums[(turn * units + unit) * 32 + lane_.id]);
-    if constexpr (kBf16) {
-      const float2 inverse = *reinterpret_cast<const float2*>(inverse_of(unit % kXTiles * 8 + lane_.id % 4 * 2));
-      sum = make_float4(sum.x * inverse.x, sum.y * inverse.y, sum.z * inverse.x, sum.w * inverse.y);
-    }
     return sum;
   }
   int own_row_;                            // the first that the block writes
