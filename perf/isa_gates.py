@@ -114,11 +114,11 @@ def gemm_name(function):
     if found:
         return f"gemm({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 * int(found[2])}, {('as it is', 'paired')[int(found[3])]})"
     x_type = ("", ", bf16")  # f16 where none is named
-    form = ("", ", plain", ", halves")
-    found = re.search(r"8gemm_fewILb([01])ELb([01])ELi([124])ELN\w*7FewFormE([012])E", function)  # cuda/gemm_sm90.cu
+    form = ("", ", plain", ", halves", ", wide halves")
+    found = re.search(r"8gemm_fewILb([01])ELb([01])ELi([124])ELN\w*7FewFormE([0123])E", function)  # cuda/gemm_sm90.cu
     if found:
         return f"gemm_few({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 // int(found[3])}{x_type[int(found[2])]}{form[int(found[4])]})"
-    found = re.search(r"12gemm_sixteenILb([01])ELb([01])ELN\w*7FewFormE([012])E", function)
+    found = re.search(r"12gemm_sixteenILb([01])ELb([01])ELN\w*7FewFormE([0123])E", function)
     if found:
         return f"gemm_sixteen({('Mxfp4', 'Nvfp4')[int(found[1])]}{x_type[int(found[2])]}{form[int(found[3])]})"
     found = re.search(r"9gemm_manyILb([01])ELb([01])ELi(\d+)E", function)

@@ -132,8 +132,9 @@ void sm90_products(Object& gemm) {
     const std::string x_type = bf16 ? ", bf16" : "";  // f16 where none is named
     for (const bool nvfp4 : {false, true}) {
       const std::string format = nvfp4 ? "(Nvfp4" : "(Mxfp4";
-      for (const auto& [form, row_groups] : {std::pair{"", 8}, {", plain", 1}, {", halves", 8}}) {
+      for (const auto& [form, row_groups] : {std::pair{"", 8}, {", plain", 1}, {", halves", 1}, {", wide halves", 8}}) {
         for (const int most : {sm90::kFewMostX, 4, 2}) {
+          if (std::string(form) == ", wide halves" && most <= 4) continue;  // there is none
           kernels.kernel("gemm_few" + format + ", " + std::to_string(most) + x_type + form + ")", sm90::kFewThreads,
                          sm90::few_shared_bytes(nvfp4, row_groups, 8, most), 0);
         }
