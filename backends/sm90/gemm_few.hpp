@@ -48,11 +48,11 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 
   __device__ __forceinline__ void run() {
     set_up_ring();
+    if (!f_.early) cuda::wait_for_previous();
+    // A block with all of K asks for W before its scales, one with half behind them: the other way round either takes longer.
+    if constexpr (kForm == FewForm::kPlain) fetch(first_ + turn_, 0);
     this->write_zeros();
     this->set_up_scales();
-    if (!f_.early) cuda::wait_for_previous();
-    // W first takes 0.1 us off a block with all of K, and adds it to one with half.
-    if constexpr (kForm == FewForm::kPlain) fetch(first_ + turn_, 0);
     this->fetch_scales();
     if constexpr (kForm != FewForm::kPlain) fetch(first_ + turn_, 0);
     cuda::wait_for_previous();

@@ -39,12 +39,12 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
   }
 
   __device__ __forceinline__ void run() {
-    this->set_up_scales();
     find_codes();
     if (!f_.early) cuda::wait_for_previous();
-    this->fetch_scales();
     fetch(first_ + turn_, 0);
     fetch(first_ + turn_, 1);
+    this->set_up_scales();
+    this->fetch_scales();
     cuda::wait_for_previous();
     cuda::allow_dependents();
     this->bring_x();
