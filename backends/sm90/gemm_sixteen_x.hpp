@@ -43,9 +43,11 @@ class SixteenX : protected FewPart<kNvfp4, kForm> {
         if ((stage -= kRound) < first_) break;
       }
       turn_barrier();
-      if (lane_.id % kLanes != 0) return;
+      if (lane_.id % kLanes == 0) {
 #pragma unroll
-      for (int i = 0; i < kOfLane; ++i) of_row(row_group_)[row(i)] = inverse_of_scale(scale[i]);
+        for (int i = 0; i < kOfLane; ++i) of_row(row_group_)[row(i)] = inverse_of_scale(scale[i]);
+      }
+      __syncwarp();  // a warp may have no stage, and meets nowhere else before it reads them
     } else {
 #pragma unroll 1
       for (; stage < last_; stage += kRound) {
