@@ -71,7 +71,7 @@ class FewPart {
                              static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
   }
 
-  /// The barrier of the block's scales, and of the block.
+  /// Makes the barrier of the block's scales. All threads of the block meet, so that what they wrote before is there.
   __device__ __forceinline__ void set_up_scales() const {
     if (thread_ == 0) {
       barrier_init(scales_there_, (kPlain ? 1 : 2) * kFewThreads);
@@ -79,7 +79,7 @@ class FewPart {
     }
     __syncthreads();
   }
-  /// All scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
+  /// Asks for all scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
   __device__ __forceinline__ void fetch_scales() const {
     ask_for_scales();
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(scales_there_) : "memory");

@@ -67,22 +67,22 @@ class SixteenX : protected FewPart<kNvfp4, kForm> {
   }
 
  private:
-  static constexpr int kLanes = 8;                      // side by side in a row
+  static constexpr int kLanes = 8;                         // side by side in a row
   static constexpr int kOfLane = kSixteenX * kLanes / 32;  // rows
-  static constexpr int kHalves = 2;                     // of a stage's columns, a lane's pieces of a row
-  static constexpr int kPieces = kHeld * kHalves * kOfLane;
-  static constexpr int kRound = kHeld * kFewWarps;      // stages of the block
-  using Pieces = uint4[kPieces];                        // [stage][half][row]
-  static_assert(kLanes * kHalves * 8 == sm80::kGemmStage);
+  static constexpr int kPiecesOfRow = 2;                   // of a lane in a stage
+  static constexpr int kPieces = kHeld * kPiecesOfRow * kOfLane;
+  static constexpr int kRound = kHeld * kFewWarps;  // stages of the block
+  using Pieces = uint4[kPieces];                    // [stage][piece of a row][row]
+  static_assert(kLanes * kPiecesOfRow * 8 == sm80::kGemmStage);
 
   __device__ __forceinline__ int row(int i) const { return lane_.id / kLanes + i % kOfLane * (32 / kLanes); }
   /// Of a piece, columns from the stage's on.
   __device__ __forceinline__ static constexpr int column(int piece) {
-    return piece / (kHalves * kOfLane) * (kFewWarps * sm80::kGemmStage) + piece / kOfLane % kHalves * (kLanes * 8);
+    return piece / (kPiecesOfRow * kOfLane) * (kFewWarps * sm80::kGemmStage) + piece / kOfLane % kPiecesOfRow * (kLanes * 8);
   }
   /// Whether a piece is of X's rows and the block's stages.
   __device__ __forceinline__ bool exists(int stage, int piece) const {
-    return row(piece) < p_.m && stage + piece / (kHalves * kOfLane) * kFewWarps < last_;
+    return row(piece) < p_.m && stage + piece / (kPiecesOfRow * kOfLane) * kFewWarps < last_;
   }
 
   /// A round of stages; zeros where there is nothing, and past the last column.
@@ -96,17 +96,17 @@ class SixteenX : protected FewPart<kNvfp4, kForm> {
     }
   }
   __device__ __forceinline__ void store(int stage, const Pieces& x, const float (&scale)[kOfLane]) const {
-    std::uint32_t to[kHalves];
+    std::uint32_t to[kPiecesOfRow];
 #pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      to[half] = x_offset(row(0), (stage - first_) * (sm80::kGemmStage / 8) + half * kLanes + lane_.id % kLanes);
+    for (int j = 0; j < kPiecesOfRow; ++j) {
+      to[j] = x_offset(row(0), (stage - first_) * (sm80::kGemmStage / 8) + j * kLanes + lane_.id % kLanes);
     }
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       if (!exists(stage, i)) continue;
       const auto further = static_cast<std::uint32_t>(i % kOfLane * (32 / kLanes) * sixteen_x_pitch(f_.block_stages) +
-                                                      i / (kHalves * kOfLane) * (2 * kFewWarps * sm80::kGemmStage));
-      exec_.store_shared(lane_, to[i / kOfLane % kHalves] + further, kBf16 ? paired_in_f16(x[i], scale[i % kOfLane]) : paired(x[i]));
+                                                      i / (kPiecesOfRow * kOfLane) * (2 * kFewWarps * sm80::kGemmStage));
+      exec_.store_shared(lane_, to[i / kOfLane % kPiecesOfRow] + further, kBf16 ? paired_in_f16(x[i], scale[i % kOfLane]) : paired(x[i]));
     }
   }
 

@@ -22,17 +22,12 @@ __device__ __forceinline__ std::uint32_t largest_bf16(std::uint32_t most, const 
 __device__ __forceinline__ std::uint32_t larger_half(std::uint32_t most) {
   return most > (most << 16) ? most & 0xffff0000u : most << 16;
 }
-/// In all lanes: the largest of a warp's, as the upper half of an f32.
-__device__ __forceinline__ std::uint32_t largest_of_warp(std::uint32_t most) {
-  return __reduce_max_sync(0xffffffffu, larger_half(most));
-}
 
-/// What a row with this largest magnitude is multiplied by, and what brings its sums back.
+/// What a part of a row with this largest magnitude is multiplied by, and what brings its sums back.
 __device__ __forceinline__ float scale_of_row(std::uint32_t largest) { return core::row_scale(__uint_as_float(largest)); }
 __device__ __forceinline__ float inverse_of_scale(float scale) {
   return __uint_as_float((254u << 23) - __float_as_uint(scale));  // of a power of two
 }
-__device__ __forceinline__ float inverse_of_row(std::uint32_t largest) { return inverse_of_scale(scale_of_row(largest)); }
 
 /// Eight columns as the decoded codes are paired: each with the fourth behind it.
 __device__ __forceinline__ uint4 paired(const uint4& x) {
