@@ -58,11 +58,12 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
 [[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages) {
   return kFewScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
-/// Behind X: 64 bytes of zeros, a barrier of the scales, and one of each stage of the rings.
+/// Behind X: zeros, a barrier of the scales, and one of each stage of the rings.
 [[nodiscard]] FP4PA_FN constexpr int few_zeros(bool nvfp4, int row_groups, int stages, int m) {
   return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages);
 }
-inline constexpr int kFewFull = 64 + 8;
+inline constexpr int kFewZeros = 64;              // bytes
+inline constexpr int kFewFull = kFewZeros + 8;  // from the zeros to the rings' barriers
 [[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
   return few_zeros(nvfp4, row_groups, stages, m) + kFewFull + 8 * kFewWarps * kFewRing;
 }

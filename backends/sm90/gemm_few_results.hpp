@@ -94,6 +94,7 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
  private:
   static constexpr float kUnit = 16384.0f;  // what undoes the decoded codes' power of two
 
+  /// Of any product: blocks that divide K fetch each other's sums.
   __device__ __forceinline__ void store_any(float* sums, int pitch) const {
     const float w_global = this->w_global();
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
@@ -130,6 +131,7 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
     }
     if (p_.splits > 1) leave_cluster();
   }
+
   /// Of a plain product. Two blocks that divide K bring out half of the rows each, and are given the other's sums of these: there is
   /// nothing to fetch behind the cluster's barrier, and nobody's memory is read, so that a block may leave.
   __device__ __forceinline__ void store_plain(float* sums, int pitch) const {

@@ -22,13 +22,13 @@ class FewX : protected FewPart<kNvfp4, kForm> {
       Part::thread_, Part::turn_, Part::turn_barrier, Part::turns_;
 
   __device__ __forceinline__ FewX(const FewParams& params, std::uint8_t* shared)
-      : Part(params, shared, kFewScales, few_zeros(kNvfp4, Part::row_groups(params), params.block_stages, params.gemm.m) + 64),
+      : Part(params, shared, kFewScales, few_zeros(kNvfp4, Part::row_groups(params), params.block_stages, params.gemm.m) + kFewZeros),
         x_pitch_(few_x_pitch(params.block_stages)),
         x_at_(few_x(kNvfp4, Part::row_groups(params), params.block_stages)) {}
 
   /// By all threads, before a barrier of the block.
   __device__ __forceinline__ void write_zeros() const {
-    if (thread_ < 16) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
+    if (thread_ < kFewZeros / 4) exec_.store_shared(lane_, zeros() + 4 * thread_, std::uint32_t{0});
   }
   /// Brings in X.
   /// @param meanwhile  is called once X has come
@@ -68,7 +68,7 @@ class FewX : protected FewPart<kNvfp4, kForm> {
     turn_barrier();
     this->wait_for_scales();
   }
-  /// 64 bytes behind X.
+  /// kFewZeros bytes behind X.
   __device__ __forceinline__ std::uint32_t zeros() const { return static_cast<std::uint32_t>(x_at_ + p_.m * x_pitch_); }
   /// What brings the warp's sums of a row of X back to X's own unit. By all lanes.
   __device__ __forceinline__ float unit_of(int row) const {

@@ -23,7 +23,7 @@ namespace fp4pa::sm90 {
 /// Stages of X that a warp has under way: where it has mostly one, code for two would cost more than it spares.
 [[nodiscard]] constexpr int sixteen_held(FewForm form) { return form == FewForm::kPlain || form == FewForm::kWideHalves ? 2 : 1; }
 
-/// @tparam kBf16  X is, and becomes f16 in shared memory; else it is f16
+/// @tparam kBf16  X is, and becomes f16 on its way into shared memory; else it is f16
 template <bool kNvfp4, bool kBf16, FewForm kForm>
 class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
   using X = SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm>;
