@@ -2,9 +2,12 @@
 // what is fastest on the device, so that kernels of many rows would want products that fill it; here they are launched by name.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "core/gemm/weight.hpp"
 #include "cuda/device.hpp"
@@ -38,7 +41,10 @@ gemm_test::Spec spec_of(BlockFormat format, DType x, std::int64_t m) {
 /// A problem on the device, as the kernels are given it.
 class OnDevice {
  public:
-  explicit OnDevice(const gemm_test::Spec& spec) : problem(spec, gpu_test::kBackendName), s_(spec), weight_(problem.weight.view) {
+  /// @param x  X's elements; of none, Gaussian ones
+  explicit OnDevice(const gemm_test::Spec& spec, const std::vector<float>& x = {})
+      : problem(spec, gpu_test::kBackendName), s_(spec), weight_(problem.weight.view) {
+    if (!x.empty()) std::memcpy(problem.x.memory.data(), gemm_test::Tensor(s_.x, x).memory.data(), problem.x.memory.bytes());
     problem.out.memory = gemm_test::Memory(problem.out.memory.bytes(), 0xff);  // NaN
     args_.weight = weight_;
     args_.x_dtype = s_.x;
@@ -158,11 +164,33 @@ gemm_test::Spec plain_of(BlockFormat format, DType x, std::int64_t m, std::int32
   return s;
 }
 
-void run_few(const gemm_test::Spec& spec, sm90::FewForm form, std::int32_t row_groups, std::int32_t splits) {
+/// Stages of which a block's warps have X under way together in plain products, by few_held() and sixteen_held(), which are device code's:
+/// where a block has more, X comes in several rounds.
+[[nodiscard]] constexpr std::int32_t stages_of_round(sm90::FewForm form, bool bf16, std::int64_t m) {
+  if (form == sm90::FewForm::kHalves) return m <= 2 ? 64 : m <= 4 ? 32 : 16;
+  return m <= 4 || (m <= sm90::kFewMostX && bf16 && form == sm90::FewForm::kPlain) ? 64 : 32;
+}
+
+/// Gaussian X, 32 times as large in even rows from a block's stage `late` on, and in odd rows before: in a unit of bf16 that was found
+/// without the large ones they are more than f16 has room for.
+std::vector<float> uneven_x(const gemm_test::Spec& s, std::int32_t block_stages, std::int32_t late) {
+  std::vector<float> x = gemm_test::gaussian(static_cast<std::size_t>(s.m * s.k), s.seed);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const bool is_late = at % s.k / sm80::kGemmStage % block_stages >= late;
+    const bool is_even = at / s.k % 2 == 0;
+    if (is_late == is_even) x[i] *= 32.0f;
+  }
+  return x;
+}
+
+/// @param x_values  X's elements; of none, Gaussian ones
+void run_few(const gemm_test::Spec& spec, sm90::FewForm form, std::int32_t row_groups, std::int32_t splits,
+             const std::vector<float>& x_values = {}) {
   const bool nvfp4 = spec.format == BlockFormat::kNvfp4;
   const DType x = spec.x;
   const std::int64_t m = spec.m;
-  OnDevice on_device(spec);
+  OnDevice on_device(spec, x_values);
   cuda::Sm90Division d = division_of(x, spec.k, splits);
   d.function = cuda::gemm_few_function(nvfp4, d.bf16, m, form);
   d.few = true;
@@ -256,15 +284,46 @@ TEST_CASE("every product kernel once: sm_90, plain products of up to 16 rows of 
         run_few(plain_of(format, x, m, row_groups), row_groups == 1 ? sm90::FewForm::kHalves : sm90::FewForm::kWideHalves, row_groups, 2);
       }
     }
-    // So many columns that a warp brings in its part of X in several rounds.
-    for (const std::int64_t m : {1, 2, 3, 7}) {
-      for (const std::int32_t blocks : {1, 2}) {
-        gemm_test::Spec s = plain_of(format, x, m, 1);
-        s.n = sm90::kFewWarpRows;
-        s.k = (m <= 2 ? 68 * blocks : m <= 4 ? 64 + 4 * blocks : 40) * sm80::kGemmStage;  // scales of a block in whole pieces
-        CAPTURE(gemm_test::text(s));
-        run_few(s, blocks == 1 ? sm90::FewForm::kPlain : sm90::FewForm::kHalves, 1, blocks);
-      }
+  });
+}
+
+TEST_CASE("every product kernel once: sm_90, plain products, X in several rounds") {
+  if (current().compute_capability != 90) {
+    MESSAGE("not run: the device's compute capability is not 9.0");
+    return;
+  }
+  using enum sm90::FewForm;
+  // Mostly four stages more than whole rounds, so that some warps have nothing in the last; 52, so that all of a turn have two. A block's
+  // scales are whole pieces. Of 5 to 8 rows in bf16 kPlain has memory for no more than its first round, whole in MXFP4.
+  struct Shape {
+    std::int64_t m;
+    sm90::FewForm form;
+    std::int32_t row_groups;
+    std::int32_t block_stages[2];  // MXFP4, NVFP4; 0: memory is too small for two rounds
+  };
+  constexpr Shape kShapes[] = {
+      {1, kPlain, 1, {68, 68}},       {2, kPlain, 1, {68, 68}},       {3, kPlain, 1, {68, 68}},
+      {5, kPlain, 1, {64, 54}},       {7, kPlain, 1, {36, 36}},       {9, kPlain, 1, {68, 68}},  // three rounds
+      {12, kPlain, 1, {36, 36}},      {16, kPlain, 1, {48, 48}},
+      {1, kHalves, 1, {68, 68}},      {2, kHalves, 1, {68, 68}},      {3, kHalves, 1, {36, 36}},
+      {5, kHalves, 1, {36, 36}},      {7, kHalves, 1, {20, 20}},      {9, kHalves, 1, {36, 36}},  // three with 5 and with 9 rows
+      {16, kHalves, 1, {20, 20}},
+      {5, kWideHalves, 2, {52, 36}},  {6, kWideHalves, 4, {36, 0}},   {7, kWideHalves, 2, {36, 34}},
+      {8, kWideHalves, 2, {36, 0}},   {9, kWideHalves, 2, {68, 68}},  {12, kWideHalves, 2, {52, 52}},  // three with 9 rows
+      {15, kWideHalves, 8, {36, 0}},  {16, kWideHalves, 4, {36, 36}},
+  };
+  for_operands([&](BlockFormat format, DType x) {
+    for (const Shape& shape : kShapes) {
+      const std::int32_t stages = shape.block_stages[format == BlockFormat::kNvfp4 ? 1 : 0];
+      if (stages == 0) continue;
+      const std::int32_t splits = shape.form == kPlain ? 1 : 2;
+      const std::int32_t round = stages_of_round(shape.form, x == DType::kBF16, shape.m);
+      gemm_test::Spec s = plain_of(format, x, shape.m, shape.row_groups);
+      s.n = std::min<std::int64_t>(s.n, 512);
+      s.k = std::int64_t{splits} * stages * sm80::kGemmStage;
+      CAPTURE(gemm_test::text(s));
+      CAPTURE(shape.row_groups);
+      run_few(s, shape.form, shape.row_groups, splits, uneven_x(s, stages, (stages - 1) / round * round));
     }
   });
 }
