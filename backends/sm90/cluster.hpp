@@ -47,6 +47,17 @@ __device__ __forceinline__ void store_to_block(int r, std::uint32_t mine, const 
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address_in_block(r, mine)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
                : "memory");
 }
+/// The same where r may be this block, and only if `wanted`. Without a branch: calls follow each other closely.
+__device__ __forceinline__ void store_to_block_if(bool wanted, int r, bool is_this, std::uint32_t mine, const float4& v) {
+  asm volatile(
+      "{.reg .pred here, there;\n"
+      "setp.ne.u32 here, %0, 0;\n"
+      "setp.ne.u32 there, %1, 0;\n"
+      "@here st.shared.v4.f32 [%2], {%4, %5, %6, %7};\n"
+      "@there st.shared::cluster.v4.f32 [%3], {%4, %5, %6, %7};}" ::"r"(wanted && is_this ? 1 : 0),
+      "r"(wanted && !is_this ? 1 : 0), "r"(mine), "r"(address_in_block(r, mine)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+      : "memory");
+}
 __device__ __forceinline__ void load_of_block(int r, std::uint32_t mine, float& value) {
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address_in_block(r, mine)) : "memory");
 }

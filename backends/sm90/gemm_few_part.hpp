@@ -7,18 +7,13 @@
 #include "backends/sm80/convert.hpp"
 #include "backends/sm80/exec.hpp"
 #include "backends/sm90/cluster.hpp"
+#include "backends/sm90/gemm_bias.hpp"
 #include "backends/sm90/gemm_few_params.hpp"
 #include "backends/sm90/tensor_copy.hpp"
 #include "core/formats/scale_layout.hpp"
 #include "fp4pa/types.hpp"
 
 namespace fp4pa::sm90 {
-
-/// Of a plain product: the bias of row n of W, which has one.
-__device__ __forceinline__ float load_bias_16(const sm80::GemmParams& p, int n) {
-  const std::uint16_t bits = static_cast<const std::uint16_t*>(p.bias)[n];
-  return p.bias_dtype == DType::kF16 ? sm80::f16_to_f32(bits, 0) : __uint_as_float(std::uint32_t{bits} << 16);
-}
 
 template <bool kNvfp4, FewForm kForm>
 class FewPart {

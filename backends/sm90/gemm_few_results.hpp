@@ -6,7 +6,6 @@
 
 #include "backends/sm80/store_result.hpp"
 #include "backends/sm90/gemm_few_x.hpp"
-#include "core/paging/plain_row.hpp"
 #include "fp4pa/types.hpp"
 
 namespace fp4pa::sm90 {
@@ -106,10 +105,7 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
       sums[i * pitch + row] = of_all_turns(sums, i * pitch + row, pitch);
     }
     if (p_.splits > 1) cluster_barrier();
-    float bias = 0.0f;
-    if (p_.bias != nullptr && first_row_ + row < p_.n) {
-      core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, first_row_ + row), p_.bias_dtype, 1, &bias);
-    }
+    const float bias = p_.bias != nullptr && first_row_ + row < p_.n ? load_bias(p_, first_row_ + row) : 0.0f;
     const int turn = x_step * rank_in_cluster() + first_x;
     for (int i = turn; i < p_.m && first_row_ + row < p_.n; i += x_step * p_.splits) {
       float sum = sums[i * pitch + row];

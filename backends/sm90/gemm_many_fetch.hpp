@@ -28,20 +28,24 @@ class ManyFetcher {
         thread_(static_cast<int>(threadIdx.x) - ManyLayout::kMultipliers),
         row_(params.gemm, part.batch, part.first_row + thread_) {}
 
-  __device__ __forceinline__ void run(bool early) {
-    const bool leads = thread_ == 0;
+  /// Before the block's first barrier: sets up the rings, and asks for what may be asked for.
+  __device__ __forceinline__ void begin(bool early) {
+    if (thread_ < 32) {
+      ring_.set_up(thread_);
+      if (leads()) *reinterpret_cast<volatile std::uint32_t*>(shared_ + kLayout.outside()) = 0;
+      __syncwarp();
+    }
     if (!early) cuda::wait_for_previous();
-    if (leads) {
+    if (leads()) {
 #pragma unroll 1
       for (int s = 0; s < kRing && s < part_.stages; ++s) ring_.copy_codes(s);
     }
+  }
+
+  __device__ __forceinline__ void run() {
     load_scales(0);
     cuda::wait_for_previous();
     cuda::allow_dependents();
-    if (leads) {
-#pragma unroll 1
-      for (int s = 0; s < kRing && s < part_.stages; ++s) ring_.copy_x(s);
-    }
     // What has been read makes room for factors of the stage kPlaces further, and for a slot of the one kRing further.
 #pragma unroll 1
     for (int first = 0; first < part_.stages + kPlaces - kRing; first += kAtOnce) {
@@ -55,7 +59,7 @@ class ManyFetcher {
         const int old = s - kPlaces;
         if (old >= 0 && old + kRing < part_.stages) {
           barrier_wait(ring_.read(old), ring_.parity(old));
-          if (leads) {
+          if (leads()) {
             ring_.copy_codes(old + kRing);
             ring_.copy_x(old + kRing);
           }
@@ -77,6 +81,8 @@ class ManyFetcher {
   static constexpr std::uint32_t kNone = kLayout.bf16 ? 0 : 101;
   using Unit = WeightUnit<kNvfp4, kLayout.bf16>;
   using Scales = std::uint32_t[kAtOnce * kWords];
+
+  [[nodiscard]] __device__ __forceinline__ bool leads() const { return thread_ == 0; }
 
   /// Of a few stages, on their way to registers.
   __device__ __forceinline__ void load_scales(int stage) {

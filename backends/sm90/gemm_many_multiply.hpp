@@ -12,6 +12,7 @@
 #include "backends/sm90/exec.hpp"
 #include "backends/sm90/gemm_many_ring.hpp"
 #include "backends/sm90/operand_tile.hpp"
+#include "cuda/dependency.cuh"
 
 namespace fp4pa::sm90 {
 
@@ -19,7 +20,19 @@ template <ManyLayout kLayout>
 class ManyMultiplier {
  public:
   __device__ __forceinline__ ManyMultiplier(const ManyParams& params, std::uint8_t* shared, const ManyPart& part)
-      : ring_(params, shared, part), exec_(shared), shared_(shared), lane_{static_cast<int>(threadIdx.x % 32)}, stages_(part.stages) {}
+      : ring_(params, shared, part), exec_(shared), lane_{static_cast<int>(threadIdx.x % 32)}, stages_(part.stages) {
+    const auto row = static_cast<std::uint32_t>(exec_.warp() * 16 + lane_.id / 4);
+    codes_ = kLayout.x_bytes() + row * sm80::kCodeBytes + (row >> 1 & 3) * 16;
+    factors_ = row * kLayout.factor_row_bytes();
+    asm volatile("" : "+r"(codes_), "+r"(factors_));  // not to be worked out again in every round
+  }
+
+  /// The ring's first X, by one thread. Not by one that fetches: those may wait for scales then.
+  __device__ __forceinline__ void fetch_x() const {
+    cuda::wait_for_previous();
+#pragma unroll 1
+    for (int s = 0; s < kLayout.ring() && s < stages_; ++s) ring_.copy_x(s);
+  }
 
   __device__ __forceinline__ void run() {
 #pragma unroll
@@ -51,17 +64,8 @@ class ManyMultiplier {
     pin(sums_);
   }
 
-  /// To shared memory [x_rows][kSumPitch], behind a barrier: the ring was there.
-  __device__ __forceinline__ void put_sums() const {
-    auto* const sums = reinterpret_cast<float*>(shared_);
-    const int row = warp_row() + lane_.id / 4;
-    const int t = lane_.id % 4;
-#pragma unroll
-    for (int nt = 0; nt < kXRows / 8; ++nt) {
-#pragma unroll
-      for (int v = 0; v < 4; ++v) sums[(8 * nt + 2 * t + v % 2) * ManyLayout::kSumPitch + row + 8 * (v / 2)] = sums_[nt][0][v];
-    }
-  }
+  using Sums = float[kLayout.x_rows / 8][1][4];
+  [[nodiscard]] __device__ __forceinline__ Sums& sums() { return sums_; }
 
  private:
   static constexpr bool kNvfp4 = kLayout.nvfp4;
@@ -73,8 +77,6 @@ class ManyMultiplier {
   static constexpr int kChunks = sm80::kGemmStage / kChunkColumns;
   static constexpr int kSteps = kChunkColumns / 16;
   using Operands = std::uint32_t[kSteps][4];  // of a chunk, 16 columns a step
-
-  __device__ __forceinline__ int warp_row() const { return exec_.warp() * 16; }
 
   template <int kNewest>
   __device__ __forceinline__ static void wait() {
@@ -101,10 +103,10 @@ class ManyMultiplier {
     exec_.group_commit();
   }
 
-  /// A lane's two codes of each eight of 32 columns, the stage's group `group`, in f16 times 2^-14 or in bf16 times 2^-126.
-  __device__ __forceinline__ void decode_row(std::uint32_t codes, int row, int group, std::uint32_t (&out)[4]) const {
+  /// A lane's two codes of each eight of 32 columns, which lie at `codes`, in f16 times 2^-14 or in bf16 times 2^-126.
+  __device__ __forceinline__ void decode_row(std::uint32_t codes, std::uint32_t (&out)[4]) const {
     std::uint32_t w[4];
-    exec_.load_shared_16(lane_, codes + static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((group ^ (row >> 1)) & 3) * 16), w);
+    exec_.load_shared_16(lane_, codes, w);
     const auto t = static_cast<std::uint32_t>(lane_.id % 4);
     const std::uint32_t select = t | (4 + t) << 4;
     const std::uint32_t q = __byte_perm(__byte_perm(w[0], w[1], select), __byte_perm(w[2], w[3], select), 0x5410);
@@ -145,12 +147,11 @@ class ManyMultiplier {
       const int group = chunk * kGroups + g;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int row = warp_row() + lane_.id / 4 + 8 * r;
-        factors[g][r] = !kNvfp4 && g % 2 == 1
-                            ? factors[g - 1][r]
-                            : exec_.template load_shared<std::uint32_t>(lane_, Ring::factors(stage) + row * kLayout.factor_row_bytes() +
-                                                                                   4 * (kNvfp4 ? group : group / 2));
-        decode_row(static_cast<std::uint32_t>(slot * kLayout.stage_bytes() + kLayout.x_bytes()), row, group, out[g][r]);
+        // Eight rows further the swizzle is the same.
+        const std::uint32_t at = factors_ + Ring::factors(stage) + 8 * r * kLayout.factor_row_bytes() + 4 * (kNvfp4 ? group : group / 2);
+        factors[g][r] = !kNvfp4 && g % 2 == 1 ? factors[g - 1][r] : exec_.template load_shared<std::uint32_t>(lane_, at);
+        const std::uint32_t codes = codes_ + static_cast<std::uint32_t>(slot * kLayout.stage_bytes());
+        decode_row((codes ^ static_cast<std::uint32_t>(16 * group)) + 8 * r * sm80::kCodeBytes, out[g][r]);
       }
     }
     wait<kNewest>();
@@ -191,11 +192,11 @@ class ManyMultiplier {
 
   Ring ring_;
   WarpExec exec_;
-  std::uint8_t* shared_;
   WarpExec::Lane lane_;
   int stages_;
+  std::uint32_t codes_, factors_;  // offsets, of a lane's first row: of its first codes in a slot, of its factors in theirs
   std::uint64_t x_;  // descriptor of the ring's first X
-  float sums_[kXRows / 8][1][4];
+  Sums sums_;
   Operands a_[2];
 };
 

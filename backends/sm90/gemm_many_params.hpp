@@ -54,9 +54,6 @@ struct ManyLayout {
   [[nodiscard]] FP4PA_FN constexpr int barriers() const { return factors() + factor_ring() * factor_bytes(); }
   [[nodiscard]] FP4PA_FN constexpr int outside() const { return barriers() + 16 * factor_ring(); }
   [[nodiscard]] FP4PA_FN constexpr int shared_bytes() const { return outside() + 8; }
-  /// The sums of all take the ring's place: floats from row to row of X, which puts a lane group's into different banks.
-  static constexpr int kSumPitch = kRows + 4;
-  [[nodiscard]] FP4PA_FN constexpr int sum_bytes() const { return x_rows * kSumPitch * 4; }
 
   static constexpr int kMost = 227 * 1024 - 512;  // of shared memory for the rings
 };

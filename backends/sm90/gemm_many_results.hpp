@@ -1,5 +1,6 @@
-// The end of the matrix product for many rows of X: sums lie in shared memory, where the ring was, row by row of X, and all threads bring
-// them out, a thread eight rows of W.
+// The end of the matrix product for many rows of X: sums lie in the registers of the warps that multiplied, in tiles of 16 rows of W by 8 of
+// X. The blocks of a cluster, which divide K, take turns at the tiles: each gives all of its sums to whose tile it is, to the thread that
+// has the same rows there, and adds up and brings out what it was given, which lies where the ring was.
 #pragma once
 
 #include <cstdint>
@@ -10,50 +11,130 @@
 
 namespace fp4pa::sm90 {
 
+/// Of a thread of those that multiplied.
 template <ManyLayout kLayout>
 class ManyResults {
  public:
-  static_assert(kLayout.sum_bytes() <= kLayout.factors());
+  static constexpr int kTiles = kLayout.x_rows / 8;
+  using Sums = float[kTiles][1][4];
 
-  /// The cluster's blocks take turns.
-  __device__ __forceinline__ static void store(const sm80::GemmParams& p, const std::uint8_t* shared, const ManyPart& part, int rank) {
-    const int n = part.first_row + column();
-    if (n >= p.n) return;
-    const int rows = rows_of(p, part);
-    const ResultColumns columns(p, part.batch, n, WeightUnit<kLayout.nvfp4, kLayout.bf16>::kSum);
-#pragma unroll 1
-    for (int i = rank * kAtOnce + first(); i < rows; i += kAtOnce * p.splits) {
-      float4 sums[2];
-      cluster_sums(p.splits, rank, reinterpret_cast<const float4*>(shared) + index(i) / 4, n + 4 < p.n ? 2 : 1, sums);
-      columns.store(sums, part.first_x + i);
+  __device__ __forceinline__ ManyResults(const sm80::GemmParams& p, std::uint8_t* shared, const ManyPart& part, int rank)
+      : p_(p),
+        part_(part),
+        mine_(reinterpret_cast<float4*>(shared) + threadIdx.x),
+        rank_(rank),
+        rows_(p.m - part.first_x < kLayout.x_rows ? p.m - part.first_x : kLayout.x_rows),
+        tiles_(p, part.batch, first_row(), part.first_x, rows_, WeightUnit<kLayout.nvfp4, kLayout.bf16>::kSum) {}
+
+  /// Whether a block with all of K can bring out what its threads have as it is.
+  [[nodiscard]] __device__ __forceinline__ bool alone() const { return p_.splits == 1 && tiles_.in_fours(); }
+  __device__ __forceinline__ void store_own(const Sums& sums) const {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; tile += kAtOnce) {
+      float4 sum[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sum[i] = tile_of(sums, tile + i);
+      tiles_.store_fours(sum, tile, 1);
     }
   }
 
-  /// Adds to the block's sums what its factors left out.
-  __device__ __forceinline__ static void add_outside(const sm80::GemmParams& p, std::uint8_t* shared, const ManyPart& part) {
-    const int rows = rows_of(p, part);
+  /// To the blocks that bring them out, behind a step of the cluster: no ring is in use any more.
+  __device__ __forceinline__ void give(const Sums& sums) const {
+    int owner = 0, place = rank_;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      store_to_block_if(8 * tile < rows_, owner, owner == rank_, at(place), tile_of(sums, tile));
+      if (++owner == p_.splits) {
+        owner = 0;
+        place += p_.splits;
+      }
+    }
+  }
+
+  /// Adds to what was given what the block's factors left out.
+  __device__ __forceinline__ void add_outside() const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
-    for (int i = first(); i < rows; i += kAtOnce) {
+    for (int i = 0; i < 4 * kTiles; ++i) {
+      const int tile = i / 4;
+      const int row = 8 * tile + lane % 4 * 2 + i % 2;
+      const int n = first_row() + lane / 4 + i % 4 / 2 * 8;
+      if (row >= rows_ || n >= p_.n) continue;
+      const int owner = tile % p_.splits;
+      const std::uint32_t there = at(tile - owner + rank_) + static_cast<std::uint32_t>(i % 4 * 4);
+      float sum;
+      load_of_block(owner, there, sum);
+      store_to_block(owner, there, sum + outside_sum<kLayout.bf16>(p_, part_, part_.first_x + row, n));
+    }
+  }
+
+  /// Brings out what was given. Behind a barrier of the cluster.
+  __device__ __forceinline__ void store() const {
+    if (tiles_.in_fours()) {
 #pragma unroll 1
-      for (int e = 0; e < 8; ++e) {
-        const int n = part.first_row + column() + e;
-        if (n < p.n) reinterpret_cast<float*>(shared)[index(i) + e] += outside_sum<kLayout.bf16>(p, part, part.first_x + i, n);
+      for (int tile = rank_; 8 * tile < rows_; tile += kAtOnce * p_.splits) {
+        float4 sum[kAtOnce];
+        add_up(tile, sum);
+        tiles_.store_fours(sum, tile, p_.splits);
+      }
+    } else {
+#pragma unroll 1
+      for (int tile = rank_; 8 * tile < rows_; tile += p_.splits) {
+        float4 sum[1];
+        add_up(tile, sum);
+        tiles_.store_each(sum, tile);
       }
     }
   }
 
  private:
-  static constexpr int kEights = ManyLayout::kRows / 8;
-  static constexpr int kAtOnce = ManyLayout::kThreads / kEights;  // rows of X
+  static constexpr int kThreads = ManyLayout::kMultipliers;
+  static constexpr int kAtOnce = 4;  // tiles of a thread: their waits are one
 
-  /// A thread's rows of W, and its first row of X.
-  __device__ __forceinline__ static int column() { return static_cast<int>(threadIdx.x) % kEights * 8; }
-  __device__ __forceinline__ static int first() { return static_cast<int>(threadIdx.x) / kEights; }
-  __device__ __forceinline__ static int rows_of(const sm80::GemmParams& p, const ManyPart& part) {
-    return p.m - part.first_x < kLayout.x_rows ? p.m - part.first_x : kLayout.x_rows;
+  /// Tiles that a block is given at most: of each of its own, from all.
+  [[nodiscard]] static constexpr int most_given() {
+    int most = 0;
+    for (int splits = 1; splits <= sm80::kGemmMaxSplits; ++splits) {
+      const int given = (kTiles + splits - 1) / splits * splits;
+      most = given > most ? given : most;
+    }
+    return most;
   }
-  /// In floats.
-  __device__ __forceinline__ static int index(int x_row) { return x_row * ManyLayout::kSumPitch + column(); }
+  static_assert(most_given() * kThreads * 16 <= kLayout.ring() * kLayout.stage_bytes());
+
+  [[nodiscard]] __device__ __forceinline__ int first_row() const { return part_.first_row + static_cast<int>(threadIdx.x) / 32 * 16; }
+  [[nodiscard]] __device__ __forceinline__ static float4 tile_of(const Sums& sums, int tile) {
+    return make_float4(sums[tile][0][0], sums[tile][0][1], sums[tile][0][2], sums[tile][0][3]);
+  }
+  /// Where a block has what this thread, or the one in its place, gave: of the block's first tile from all blocks, of the next.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t at(int place) const {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(mine_ + place * kThreads));
+  }
+
+  /// In the order of K, of kCount of the block's tiles; of those that are none, something.
+  template <int kCount>
+  __device__ __forceinline__ void add_up(int tile, float4 (&sum)[kCount]) const {
+    const float4* from[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      from[i] = mine_ + (tile - rank_ + (8 * (tile + i * p_.splits) < rows_ ? i * p_.splits : 0)) * kThreads;
+      sum[i] = *from[i];
+    }
+#pragma unroll 1
+    for (int r = 1; r < p_.splits; ++r) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        from[i] += kThreads;
+        add(sum[i], *from[i]);
+      }
+    }
+  }
+
+  const sm80::GemmParams& p_;
+  const ManyPart& part_;
+  float4* mine_;
+  int rank_, rows_;  // of X
+  ResultTiles tiles_;
 };
 
 }  // namespace fp4pa::sm90

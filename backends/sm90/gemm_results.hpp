@@ -5,12 +5,12 @@
 
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm80/store_result.hpp"
+#include "backends/sm90/gemm_bias.hpp"
 #include "backends/sm90/gemm_many_params.hpp"
 #include "backends/sm90/gemm_scales.hpp"
 #include "backends/sm90/weight_unit.hpp"
 #include "core/formats/elements.hpp"
 #include "core/formats/half.hpp"
-#include "core/paging/plain_row.hpp"
 #include "fp4pa/types.hpp"
 
 namespace fp4pa::sm90 {
@@ -40,67 +40,111 @@ __device__ __forceinline__ float outside_sum(const sm80::GemmParams& p, const Ma
   return sum;
 }
 
-/// Sums to results, of eight neighbouring rows of W.
-class ResultColumns {
+/// Sums to results, in tiles of 16 rows of W by 8 of X as an m16n8 instruction leaves them: a lane has rows g and g + 8 of W by rows 2t and
+/// 2t + 1 of X, with g = lane / 4 and t = lane % 4.
+class ResultTiles {
  public:
-  static constexpr int kCount = 8;
-
   /// @param n     the first row of W; those past the end are left out
+  /// @param m     the first row of X
+  /// @param rows  of X, from m on
   /// @param unit  what a sum is counted in
-  __device__ __forceinline__ ResultColumns(const sm80::GemmParams& p, std::int64_t batch, int n, float unit)
+  __device__ __forceinline__ ResultTiles(const sm80::GemmParams& p, std::int64_t batch, int n, int m, int rows, float unit)
       : p_(p),
-        first_row_(batch * p.m),
         n_(n),
+        rows_(rows),
+        first_row_(batch * p.m + m),
         unit_(unit),
         w_global_(p.w_globals != nullptr ? p.w_globals[p.code_batch == 0 ? 0 : batch] : p.w_global),
         x_global_(p.x_globals != nullptr ? p.x_globals[batch] : 1.0f) {
 #pragma unroll
-    for (int e = 0; e < kCount; ++e) bias_[e] = 0.0f;
-    if (p.bias == nullptr) return;
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) {
-      if (n + e < p.n) core::load_plain_row(core::element_address(p.bias, p.bias_dtype, n + e), p.bias_dtype, 1, bias_ + e);
+    for (int h = 0; h < 2; ++h) {
+      const int row = n + group() + 8 * h;
+      bias_[h] = p.bias != nullptr && row < p.n ? load_bias(p, row) : 0.0f;
     }
   }
 
-  /// Of row m of X.
-  __device__ __forceinline__ void store(const float4 (&four)[kCount / 4], int m) const {
-    const float sums[kCount] = {four[0].x, four[0].y, four[0].z, four[0].w, four[1].x, four[1].y, four[1].z, four[1].w};
-    const std::int64_t row = first_row_ + m;
-    const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[row] : 1.0f;
-    float value[kCount];
+  /// Whether four results of neighbouring rows of W are 8 bytes that can be stored at once.
+  [[nodiscard]] __device__ __forceinline__ bool in_fours() const {
+    return p_.out_dtype != DType::kF32 && p_.n % 4 == 0 && reinterpret_cast<std::uintptr_t>(p_.out) % 8 == 0;
+  }
+
+  /// Where in_fours(): of X's rows m + 8 tile and on, and of every tile that is `step` further. By all lanes of a warp, without a branch
+  /// from tile to tile, so that no tile waits for the one before.
+  template <int kCount>
+  __device__ __forceinline__ void store_fours(const float4 (&sums)[kCount], int tile, int step) const {
+    std::uint32_t two[kCount][2];  // of row group() of X: rows pair() and pair() + 8 of W, and the next
+    float value[kCount][4];
+    values(sums, tile, step, value);
 #pragma unroll
-    for (int e = 0; e < kCount; ++e) value[e] = sums[e] * unit_ * inverse * w_global_ * x_global_ + bias_[e];
-    const std::int64_t at = row * p_.n + n_;
-    void* const to = core::element_address(p_.out, p_.out_dtype, at);
-    if (n_ <= p_.n - kCount && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
-      if (p_.out_dtype == DType::kF32) {
+    for (int i = 0; i < kCount; ++i) {
 #pragma unroll
-        for (int e = 0; e < kCount; e += 4) {
-          static_cast<float4*>(to)[e / 4] = make_float4(value[e], value[e + 1], value[e + 2], value[e + 3]);
-        }
-      } else {
-        std::uint32_t pairs[kCount / 2];
-#pragma unroll
-        for (int e = 0; e < kCount / 2; ++e) {
-          pairs[e] = p_.out_dtype == DType::kF16 ? sm80::pack_f16(value[2 * e], value[2 * e + 1]) : sm80::pack_bf16(value[2 * e], value[2 * e + 1]);
-        }
-        *static_cast<uint4*>(to) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+      for (int h = 0; h < 2; ++h) {
+        const std::uint32_t f16 = sm80::pack_f16(value[i][2 * h], value[i][2 * h + 1]);
+        const std::uint32_t bf16 = sm80::pack_bf16(value[i][2 * h], value[i][2 * h + 1]);
+        two[i][h] = p_.out_dtype == DType::kF16 ? f16 : bf16;
+        // Neighbours in memory are rows of W, which are a lane group's: a tile of 8 by 8 is turned over.
+        asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(two[i][h]));
       }
-      return;
     }
+    // Two lanes exchange halves of what they have of two such tiles, so that each has four neighbours.
+    const bool odd = (pair() & 2) != 0;
+    const int n = n_ + (odd ? pair() + 6 : pair());
+    auto* to = static_cast<std::uint16_t*>(p_.out) + (first_row_ + 8 * tile + group()) * p_.n + n;
+    std::uint32_t other[kCount];
 #pragma unroll
-    for (int e = 0; e < kCount; ++e) {
-      if (n_ + e < p_.n) sm80::store_result(value[e], p_.out_dtype, p_.out, at + e);
+    for (int i = 0; i < kCount; ++i) other[i] = __shfl_xor_sync(0xffffffffu, odd ? two[i][0] : two[i][1], 1);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (8 * (tile + i * step) + group() < rows_ && n < p_.n) {
+        *reinterpret_cast<uint2*>(to) = odd ? make_uint2(other[i], two[i][1]) : make_uint2(two[i][0], other[i]);
+      }
+      to += std::int64_t{8} * step * p_.n;
+    }
+  }
+
+  /// Of one tile, in any type and at any address.
+  __device__ __forceinline__ void store_each(const float4 (&sums)[1], int tile) const {
+    float value[1][4];
+    values(sums, tile, 0, value);
+#pragma unroll
+    for (int v = 0; v < 4; ++v) {
+      const int row = 8 * tile + pair() + v % 2, n = n_ + group() + v / 2 * 8;
+      if (row < rows_ && n < p_.n) sm80::store_result(value[0][v], p_.out_dtype, p_.out, (first_row_ + row) * p_.n + n);
     }
   }
 
  private:
+  __device__ __forceinline__ static int group() { return static_cast<int>(threadIdx.x) % 32 / 4; }
+  __device__ __forceinline__ static int pair() { return static_cast<int>(threadIdx.x) % 4 * 2; }
+
+  template <int kCount>
+  __device__ __forceinline__ void values(const float4 (&sums)[kCount], int tile, int step, float (&value)[kCount][4]) const {
+    float unit[kCount][2];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) unit[i][0] = unit[i][1] = unit_;
+    if (p_.x_inverse != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+          const int row = 8 * (tile + i * step) + pair() + v;
+          if (row < rows_) unit[i][v] *= p_.x_inverse[first_row_ + row];
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float sum[4] = {sums[i].x, sums[i].y, sums[i].z, sums[i].w};
+#pragma unroll
+      for (int v = 0; v < 4; ++v) value[i][v] = sum[v] * unit[i][v % 2] * w_global_ * x_global_ + bias_[v / 2];
+    }
+  }
+
   const sm80::GemmParams& p_;
-  std::int64_t first_row_;
-  int n_;
+  int n_, rows_;
+  std::int64_t first_row_;  // of results
   float unit_, w_global_, x_global_;
-  float bias_[kCount];
+  float bias_[2];
 };
 
 }  // namespace fp4pa::sm90

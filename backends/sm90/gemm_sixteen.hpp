@@ -15,7 +15,6 @@
 #include "backends/sm80/gemm_scale.hpp"
 #include "backends/sm80/store_result.hpp"
 #include "backends/sm90/gemm_sixteen_x.hpp"
-#include "core/paging/plain_row.hpp"
 #include "cuda/dependency.cuh"
 
 namespace fp4pa::sm90 {
@@ -304,8 +303,7 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
   }
   __device__ __forceinline__ void store(float sum, float w_global, float x_global, int m, int n) const {
     if (m >= p_.m || n < own_row_) return;
-    float bias = 0.0f;
-    if (p_.bias != nullptr) core::load_plain_row(core::element_address(p_.bias, p_.bias_dtype, n), p_.bias_dtype, 1, &bias);
+    const float bias = p_.bias != nullptr ? load_bias(p_, n) : 0.0f;
     const std::int64_t x_row = batch_ * p_.m + m;
     const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
     const float value = sum * inverse * w_global * x_global + bias;
