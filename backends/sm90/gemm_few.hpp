@@ -52,7 +52,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     // A block with all of K asks for W before its scales, one with half behind them: the other way round either takes longer.
     if constexpr (kForm == FewForm::kPlain) fetch(first_ + turn_, 0);
     this->write_zeros();
-    this->set_up_scales();
+    this->set_up_barriers();
     this->fetch_scales();
     if constexpr (kForm != FewForm::kPlain) fetch(first_ + turn_, 0);
     cuda::wait_for_previous();
@@ -80,7 +80,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
       parity ^= static_cast<std::uint32_t>(slot);
       slot ^= 1;
     }
-    if constexpr (few_in_halves(kForm)) arrive_at_cluster();  // this block's ring has been read
+    this->done_with_operands();
     this->finish(sums_);
   }
 

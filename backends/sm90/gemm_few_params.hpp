@@ -58,26 +58,38 @@ inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // whe
 [[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages) {
   return kFewScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
-/// Behind X: zeros, a barrier of the scales, and one of each stage of the rings.
+/// Behind X: zeros, a barrier of the scales, one of what other blocks give, and one of each stage of the rings.
 [[nodiscard]] FP4PA_FN constexpr int few_zeros(bool nvfp4, int row_groups, int stages, int m) {
   return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages);
 }
-inline constexpr int kFewZeros = 64;              // bytes
-inline constexpr int kFewFull = kFewZeros + 8;  // from the zeros to the rings' barriers
+inline constexpr int kFewZeros = 64;             // bytes
+inline constexpr int kFewFull = kFewZeros + 16;  // from the zeros to the rings' barriers
 [[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
   return few_zeros(nvfp4, row_groups, stages, m) + kFewFull + 8 * kFewWarps * kFewRing;
 }
-// Sums take the rings' place: of all rows, X's eights and groups of warps. Behind them lies what the other block of two has put there: sums
-// of half of the rows, [m][rows / 2].
-inline constexpr int kFewGiven = kFewScales - kFewMostX * few_rows(kFewMostRowGroups) / 2 * 4;
+// Sums take the rings' place: of all rows, X's eights and groups of warps. Behind them lies what other blocks give: of two blocks sums of
+// half of the rows, [m][rows / 2]; of any number of them, for each of the block's turns and each block, a sum of each thread.
+[[nodiscard]] FP4PA_FN constexpr int few_most_given() {
+  int most = 0;
+  for (int splits = 1; splits <= sm80::kGemmMaxSplits; ++splits) {
+    const int given = (kFewMostX + splits - 1) / splits * splits;
+    most = given > most ? given : most;
+  }
+  return most * kFewThreads * 4;
+}
+inline constexpr int kFewGiven = kFewScales - few_most_given();
+static_assert(few_most_given() >= kFewMostX * few_rows(kFewMostRowGroups) / 2 * 4);
 static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewGiven);
 static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewGiven);
 
 // With 9 to 16 rows (gemm_sixteen.hpp) there are no rings: scales, then X.
 inline constexpr int kSixteenX = 16;
 inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  // which take the operands' place
-/// Behind them, where the other block of two puts its sums of half of the rows.
-[[nodiscard]] FP4PA_FN constexpr int sixteen_given_bytes(int row_groups) { return few_rows(row_groups) / 2 * kSixteenX * 4; }
+inline constexpr int kSixteenUnitBytes = 16 * 8 * 4;  // sums of 16 rows of W by 8 of X
+/// Behind them, what other blocks give: of two blocks sums of half of the rows, of any number of them the block's units by all.
+[[nodiscard]] FP4PA_FN constexpr int sixteen_given_bytes(int row_groups) {
+  return few_rows(row_groups) * kSixteenX * 4 + (sm80::kGemmMaxSplits - 1) * kSixteenUnitBytes;
+}
 /// Whether a weight has all rows of a block, and they are counted in 32 bits of bytes.
 [[nodiscard]] constexpr bool sixteen_takes(int row_groups, std::int64_t rows, std::int64_t cols) {
   return few_rows(row_groups) <= rows && cols <= std::int64_t{1} << 23;
@@ -86,7 +98,8 @@ inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  /
 [[nodiscard]] FP4PA_FN constexpr int sixteen_x(bool nvfp4, int row_groups, int stages) {
   return few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
-/// Behind operands and sums: of X in bf16, what each warp found largest in a row, or what brings the row back; and a barrier of the scales.
+/// Behind operands and sums: of X in bf16, what each warp found largest in a row, or what brings the row back; and the barriers of the
+/// scales and of what other blocks give.
 [[nodiscard]] FP4PA_FN constexpr int sixteen_rows(bool nvfp4, int row_groups, int stages, int m) {
   const int operands = sixteen_x(nvfp4, row_groups, stages) + m * sixteen_x_pitch(stages);
   const int sums = kSixteenSums + sixteen_given_bytes(row_groups);
@@ -94,7 +107,7 @@ inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  /
 }
 inline constexpr int kSixteenScalesThere = 4 * kSixteenX * kFewWarps;
 [[nodiscard]] FP4PA_FN constexpr int sixteen_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
-  return sixteen_rows(nvfp4, row_groups, stages, m) + kSixteenScalesThere + 8;
+  return sixteen_rows(nvfp4, row_groups, stages, m) + kSixteenScalesThere + 16;
 }
 
 }  // namespace fp4pa::sm90

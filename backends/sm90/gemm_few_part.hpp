@@ -19,9 +19,10 @@ template <bool kNvfp4, FewForm kForm>
 class FewPart {
  protected:
   static constexpr bool kPlain = kForm != FewForm::kAny;
+  static constexpr bool kDivided = kForm != FewForm::kPlain;  // K may be
 
   /// @param scales_at     where scales begin in shared memory
-  /// @param scales_there  and their barrier
+  /// @param scales_there  and their barrier, and behind it that of what other blocks give
   __device__ __forceinline__ FewPart(const FewParams& params, std::uint8_t* shared, int scales_at, int scales_there)
       : f_(params),
         p_(params.gemm),
@@ -66,10 +67,12 @@ class FewPart {
                              static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
   }
 
-  /// Makes the barrier of the block's scales. All threads of the block meet, so that what they wrote before is there.
-  __device__ __forceinline__ void set_up_scales() const {
+  /// Makes the barriers of the block's scales and of what other blocks give. All threads of the block meet, so that what they wrote before
+  /// is there.
+  __device__ __forceinline__ void set_up_barriers() const {
     if (thread_ == 0) {
       barrier_init(scales_there_, (kPlain ? 1 : 2) * kFewThreads);
+      if constexpr (kDivided) barrier_init(given_there(), 1);
       barrier_init_fence();
     }
     __syncthreads();
@@ -81,6 +84,18 @@ class FewPart {
     if constexpr (!kPlain) barrier_arrive(scales_there_);  // for what was not copied but written
   }
   __device__ __forceinline__ void wait_for_scales() const { barrier_wait(scales_there_, 0); }
+
+  /// Blocks that divide K give each other sums where their operands were. This block's have been read.
+  __device__ __forceinline__ void done_with_operands() const {
+    if (kDivided && p_.splits > 1) arrive_at_cluster();
+  }
+  /// All of the cluster's have. Announces what the block will be given.
+  __device__ __forceinline__ void ready_to_give(int bytes) const {
+    if (thread_ == 0) barrier_expect(given_there(), static_cast<std::uint32_t>(bytes));
+    wait_for_cluster();
+  }
+  __device__ __forceinline__ void wait_for_given() const { sm90::wait_for_given(given_there(), 0); }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t given_there() const { return scales_there_ + 8; }
 
   /// All warps of a turn.
   __device__ __forceinline__ void turn_barrier() const {
@@ -140,6 +155,7 @@ class FewPart {
       }
       // A row's last one to three are read one by one: they may end the memory, within a word.
       std::uint32_t word = 0;
+#pragma unroll 1
       for (int i = 0; i < left; ++i) word |= std::uint32_t{at[i]} << (8 * i);
       exec_.store_shared(lane_, to + 4 * piece, word);
     });

@@ -93,7 +93,7 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
  private:
   static constexpr float kUnit = 16384.0f;  // what undoes the decoded codes' power of two
 
-  /// Of any product: blocks that divide K fetch each other's sums.
+  /// Of any product: blocks that divide K take turns at rows of X, and are given the others' sums of these, to the same threads.
   __device__ __forceinline__ void store_any(float* sums, int pitch) const {
     const float w_global = this->w_global();
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
@@ -101,35 +101,43 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
     const int rows_log2 = 31 - __clz(rows_);  // a power of two
     const int first_x = thread_ >> rows_log2;  // rows of X are as many threads' turns
     const int x_step = kFewThreads >> rows_log2;
-    for (int i = first_x; i < p_.m; i += x_step) {
-      sums[i * pitch + row] = of_all_turns(sums, i * pitch + row, pitch);
-    }
-    if (p_.splits > 1) cluster_barrier();
     const float bias = p_.bias != nullptr && first_row_ + row < p_.n ? load_bias(p_, first_row_ + row) : 0.0f;
-    const int turn = x_step * rank_in_cluster() + first_x;
-    for (int i = turn; i < p_.m && first_row_ + row < p_.n; i += x_step * p_.splits) {
-      float sum = sums[i * pitch + row];
-      if (p_.splits > 1) {
-        float part[sm80::kGemmMaxSplits];  // all on their way before the first is needed
-#pragma unroll
-        for (int r = 0; r < sm80::kGemmMaxSplits; ++r) {
-          part[r] = 0.0f;
-          if (r < p_.splits) load_of_block(r, base_ + 4u * static_cast<std::uint32_t>(i * pitch + row), part[r]);
-        }
-        sum = part[0];
-#pragma unroll
-        for (int r = 1; r < sm80::kGemmMaxSplits; ++r) sum += part[r];
+    const int rank = rank_in_cluster();
+    if (p_.splits > 1) {
+      int own = 0;  // rows of X
+#pragma unroll 1
+      for (int i = x_step * rank; i < p_.m; i += x_step * p_.splits) own += x_step < p_.m - i ? x_step : p_.m - i;
+      this->ready_to_give(own * rows_ * (p_.splits - 1) * 4);
+    }
+    const auto step = static_cast<std::uint32_t>(kFewThreads * 4);  // from block to block
+    std::uint32_t to = base_ + kFewGiven + static_cast<std::uint32_t>(thread_ * 4) + rank * step;
+    int owner = 0;
+#pragma unroll 1
+    for (int i = first_x; i < p_.m; i += x_step) {
+      give_to_block(owner, owner == rank, to, this->given_there(), of_all_turns(sums, i * pitch + row, pitch));
+      if (++owner == p_.splits) {
+        owner = 0;
+        to += p_.splits * step;
+      }
+    }
+    if (p_.splits > 1) this->wait_for_given();
+    auto from = static_cast<std::uint32_t>(kFewGiven + thread_ * 4);
+#pragma unroll 1
+    for (int i = x_step * rank + first_x; i < p_.m && first_row_ + row < p_.n; i += x_step * p_.splits) {
+      float sum = 0.0f;
+#pragma unroll 1
+      for (int r = 0; r < p_.splits; ++r) {
+        sum += exec_.template load_shared<float>(lane_, from);
+        from += step;
       }
       const std::int64_t x_row = batch_ * p_.m + i;
       const float inverse = p_.x_inverse != nullptr ? p_.x_inverse[x_row] : 1.0f;
       const float value = sum * kUnit * inverse * w_global * x_global + bias;
       sm80::store_result(value, p_.out_dtype, p_.out, x_row * p_.n + first_row_ + row);
     }
-    if (p_.splits > 1) leave_cluster();
   }
-
-  /// Of a plain product. Two blocks that divide K bring out half of the rows each, and are given the other's sums of these: there is
-  /// nothing to fetch behind the cluster's barrier, and nobody's memory is read, so that a block may leave.
+  /// Of a plain product. Two blocks that divide K bring out half of the rows each, and are given the other's sums of these: nobody's
+  /// memory is read, so that a block may leave.
   __device__ __forceinline__ void store_plain(float* sums, int pitch) const {
     const float unit = kUnit * this->w_global();
     const int row = thread_ & (rows_ - 1);
@@ -151,18 +159,18 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
     const int rank = rank_in_cluster();
     const bool mine = (row < half) == (rank == 0);
     const auto given = static_cast<std::uint32_t>(kFewGiven + (row & (half - 1)) * 4);
-    wait_for_cluster();  // the other block's ring has been read
+    this->ready_to_give(p_.m * half * 4);
 #pragma unroll 1
     for (int i = thread_ >> rows_log2; i < p_.m; i += x_step) {
       const float sum = sum_of(i);
       if (mine) {
         sums[i * pitch + row] = sum;
       } else {
-        store_to_block(rank ^ 1, base_ + given + static_cast<std::uint32_t>(i * half * 4), sum);
+        give_to_block(rank ^ 1, false, base_ + given + static_cast<std::uint32_t>(i * half * 4), this->given_there(), sum);
       }
     }
-    cluster_barrier();
     if (!mine) return;
+    this->wait_for_given();
 #pragma unroll 1
     for (int i = thread_ >> rows_log2; i < p_.m; i += x_step) {
       const auto others = exec_.template load_shared<float>(lane_, given + static_cast<std::uint32_t>(i * half * 4));

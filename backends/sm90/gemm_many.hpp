@@ -21,41 +21,48 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   // Sums of 256 rows of X take registers of the fetching warps'.
   constexpr bool kMoves = kLayout.x_rows > 192;
   const sm80::GemmParams& p = params.gemm;
+  auto* const outside = reinterpret_cast<volatile std::uint32_t*>(shared + kLayout.outside());
+
+  // What copies wait for comes first; nobody but this thread has anything else to wait for. Scales are asked for meanwhile.
+  if (threadIdx.x == 0) {
+    ManyRing<kLayout>::set_up(shared);
+    *outside = 0;
+  }
+  if (threadIdx.x == ManyLayout::kMultipliers) {
+    prefetch_map(params.x);
+    prefetch_map(params.w);
+  }
   const int rank = rank_in_cluster();
   const int tile = cluster_index();
   const int m_tile = static_cast<int>(static_cast<std::uint32_t>(tile) / static_cast<std::uint32_t>(p.row_tiles));
   const int first = rank * params.block_stages;
   const ManyPart part{blockIdx.z, (tile - m_tile * p.row_tiles) * ManyLayout::kRows, m_tile * kLayout.x_rows, first,
                       params.block_stages < p.stages - first ? params.block_stages : p.stages - first};
-  auto* const outside = reinterpret_cast<volatile std::uint32_t*>(shared + kLayout.outside());
-
   const bool fetches = static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers;
+  ManyFetcher<kLayout> fetcher(params, shared, part);
+  if (fetches) fetcher.begin(params.early);
+  __syncthreads();  // at one place in the code: synccheck does not follow a barrier in two
+
   if (fetches) {
-    ManyFetcher<kLayout> fetcher(params, shared, part);
-    fetcher.begin(params.early);
-    __syncthreads();
     if constexpr (kMoves) give_registers<72>();
     fetcher.run();
+    const int warp = static_cast<int>(threadIdx.x) - ManyLayout::kMultipliers;
+    if (warp < ManyLayout::kMultipliers / 32) ManyResults<kLayout>::expect(p, shared, rank, warp);
     return;
   }
   ManyMultiplier<kLayout> multiplier(params, shared, part);
-  __syncthreads();
-  if (threadIdx.x == 0) multiplier.fetch_x();
+  multiplier.fetch(params.early);
   if constexpr (kMoves) take_registers<216>();
   multiplier.run();
-  cuda::wait_for_previous();
-  cuda::allow_dependents();
   const ManyResults<kLayout> results(p, shared, part, rank);
-  const bool misses = !kLayout.nvfp4 && *outside != 0;
-  if (results.alone() && !misses) {
+  if (!kLayout.nvfp4 && *outside != 0) results.add_outside(multiplier.sums());
+  if (results.alone()) {
     results.store_own(multiplier.sums());
     return;
   }
   arrive_at_cluster();
   wait_for_cluster();
   results.give(multiplier.sums());
-  if (misses) results.add_outside();
-  if (p.splits > 1) cluster_barrier();
   results.store();
 }
 

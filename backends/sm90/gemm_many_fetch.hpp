@@ -1,5 +1,5 @@
-// The fetching warps of the matrix product for many rows of X: a lane asks the copy engine for X and codes, and every thread turns the
-// scales of a row of W into factors of its codes.
+// The fetching warps of the matrix product for many rows of X: a lane asks the copy engine for X and codes, once those that fill the ring
+// are used up (gemm_many_multiply.hpp asks for these), and every thread turns the scales of a row of W into factors of its codes.
 //
 // Factors are what X is, exactly. f16: E4M3 has four significant bits and makes multiples of f16's smallest number; E8M0 goes in at 2^-3
 // while it lies in 2^-20 to 2^4. bf16: E8M0 goes in at 2^-6 up to 2^7, E4M3 at 2^-12 (WeightUnit). Where a scale does not fit, the factor is
@@ -28,22 +28,13 @@ class ManyFetcher {
         thread_(static_cast<int>(threadIdx.x) - ManyLayout::kMultipliers),
         row_(params.gemm, part.batch, part.first_row + thread_) {}
 
-  /// Before the block's first barrier: sets up the rings, and asks for what may be asked for.
+  /// Asks for the first scales. Before the block's barrier, which they do not need.
   __device__ __forceinline__ void begin(bool early) {
-    if (thread_ < 32) {
-      ring_.set_up(thread_);
-      if (leads()) *reinterpret_cast<volatile std::uint32_t*>(shared_ + kLayout.outside()) = 0;
-      __syncwarp();
-    }
     if (!early) cuda::wait_for_previous();
-    if (leads()) {
-#pragma unroll 1
-      for (int s = 0; s < kRing && s < part_.stages; ++s) ring_.copy_codes(s);
-    }
+    load_scales(0);
   }
 
   __device__ __forceinline__ void run() {
-    load_scales(0);
     cuda::wait_for_previous();
     cuda::allow_dependents();
     // What has been read makes room for factors of the stage kPlaces further, and for a slot of the one kRing further.

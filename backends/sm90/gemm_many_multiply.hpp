@@ -27,11 +27,18 @@ class ManyMultiplier {
     asm volatile("" : "+r"(codes_), "+r"(factors_));  // not to be worked out again in every round
   }
 
-  /// The ring's first X, by one thread. Not by one that fetches: those may wait for scales then.
-  __device__ __forceinline__ void fetch_x() const {
-    cuda::wait_for_previous();
+  /// Asks for what fills the ring, by a thread for codes and one for X. Not by those that fetch: they wait for scales then.
+  __device__ __forceinline__ void fetch(bool early) const {
+    if (threadIdx.x == ManyLayout::kMultipliers / 2) {
+      if (!early) cuda::wait_for_previous();
 #pragma unroll 1
-    for (int s = 0; s < kLayout.ring() && s < stages_; ++s) ring_.copy_x(s);
+      for (int s = 0; s < kLayout.ring() && s < stages_; ++s) ring_.copy_codes(s);
+    }
+    if (threadIdx.x == 0) {
+      cuda::wait_for_previous();
+#pragma unroll 1
+      for (int s = 0; s < kLayout.ring() && s < stages_; ++s) ring_.copy_x(s);
+    }
   }
 
   __device__ __forceinline__ void run() {
@@ -42,6 +49,7 @@ class ManyMultiplier {
     x_ = matrix_descriptor(ring_.base() & 0x3ffff, {0, core::kChunkBytes, kSwizzleBytes});
     int slot = 0;  // counted, so that it stays in a uniform register
     barrier_wait(ring_.full(0), ring_.parity(0));
+    cuda::allow_dependents();  // behind the wait of those that fetched this
     decode<0>(0, slot, 0);
 #pragma unroll 1
     for (int s = 0; s < stages_; ++s) {

@@ -48,11 +48,12 @@ struct ManyLayout {
     const int fit = (kMost - factor_ring() * factor_bytes()) / stage_bytes();
     return fit < factor_ring() ? fit : factor_ring();
   }
-  // Behind the stages lie the factors, two barriers for each of their places, and a word: whether there are scales that factors do
-  // not hold.
+  // Behind the stages lie the factors, two barriers for each of their places, one of each multiplying warp for the sums that it is
+  // given, and a word: whether there are scales that factors do not hold.
   [[nodiscard]] FP4PA_FN constexpr int factors() const { return ring() * stage_bytes(); }
   [[nodiscard]] FP4PA_FN constexpr int barriers() const { return factors() + factor_ring() * factor_bytes(); }
-  [[nodiscard]] FP4PA_FN constexpr int outside() const { return barriers() + 16 * factor_ring(); }
+  [[nodiscard]] FP4PA_FN constexpr int given() const { return barriers() + 16 * factor_ring(); }
+  [[nodiscard]] FP4PA_FN constexpr int outside() const { return given() + 8 * (kMultipliers / 32); }
   [[nodiscard]] FP4PA_FN constexpr int shared_bytes() const { return outside() + 8; }
 
   static constexpr int kMost = 227 * 1024 - 512;  // of shared memory for the rings

@@ -1,6 +1,7 @@
-// The end of the matrix product for many rows of X: sums lie in the registers of the warps that multiplied, in tiles of 16 rows of W by 8 of
-// X. The blocks of a cluster, which divide K, take turns at the tiles: each gives all of its sums to whose tile it is, to the thread that
-// has the same rows there, and adds up and brings out what it was given, which lies where the ring was.
+// The end of the matrix product for many rows of X: sums lie in the registers of the warps that multiplied, in tiles of 16 rows of W by 8
+// of X. The blocks of a cluster, which divide K, take turns at the tiles: each gives all of its sums to whose tile it is, to the thread that
+// has the same rows there, and adds up and brings out what it was given, which lies where the ring was. A warp has a barrier that counts
+// what it is given, so that it waits for the same warps of other blocks alone.
 #pragma once
 
 #include <cstdint>
@@ -22,74 +23,83 @@ class ManyResults {
       : p_(p),
         part_(part),
         mine_(reinterpret_cast<float4*>(shared) + threadIdx.x),
+        given_(given(shared, static_cast<int>(threadIdx.x) / 32)),
         rank_(rank),
-        rows_(p.m - part.first_x < kLayout.x_rows ? p.m - part.first_x : kLayout.x_rows),
-        tiles_(p, part.batch, first_row(), part.first_x, rows_, WeightUnit<kLayout.nvfp4, kLayout.bf16>::kSum) {}
+        rows_(p.m - part.first_x < kLayout.x_rows ? p.m - part.first_x : kLayout.x_rows) {}
+
+  /// Adds what the block's factors left out.
+  __device__ __forceinline__ void add_outside(Sums& sums) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+    for (int i = 0; i < 4 * kTiles; ++i) {
+      const int row = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      const int n = first_row() + lane / 4 + i % 4 / 2 * 8;
+      const float sum = row < rows_ && n < p_.n ? outside_sum<kLayout.bf16>(p_, part_, part_.first_x + row, n) : 0.0f;
+#pragma unroll
+      for (int j = 0; j < 4 * kTiles; ++j) {
+        if (j == i) sums[j / 4][0][j % 4] += sum;
+      }
+    }
+  }
 
   /// Whether a block with all of K can bring out what its threads have as it is.
-  [[nodiscard]] __device__ __forceinline__ bool alone() const { return p_.splits == 1 && tiles_.in_fours(); }
+  [[nodiscard]] __device__ __forceinline__ bool alone() const { return p_.splits == 1 && ResultTiles::in_fours(p_); }
   __device__ __forceinline__ void store_own(const Sums& sums) const {
+    const ResultTiles tiles = results();
 #pragma unroll
     for (int tile = 0; tile < kTiles; tile += kAtOnce) {
       float4 sum[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) sum[i] = tile_of(sums, tile + i);
-      tiles_.store_fours(sum, tile, 1);
+      tiles.store_fours(sum, tile, 1);
     }
   }
 
-  /// To the blocks that bring them out, behind a step of the cluster: no ring is in use any more.
+  /// Announces what other blocks will give a warp, also of rows of X that do not exist. By one thread.
+  __device__ __forceinline__ static void expect(const sm80::GemmParams& p, const std::uint8_t* shared, int rank, int warp) {
+    const int tiles = (kTiles - rank + p.splits - 1) / p.splits;
+    barrier_expect(given(shared, warp), static_cast<std::uint32_t>(tiles * (p.splits - 1) * kWarpBytes));
+  }
+
+  /// To the blocks that bring them out, behind a step of the cluster: no ring is in use any more. The block's own go to the same place.
   __device__ __forceinline__ void give(const Sums& sums) const {
-    int owner = 0, place = rank_;
+    std::uint32_t to = static_cast<std::uint32_t>(__cvta_generic_to_shared(mine_ + rank_ * kThreads));
+    int owner = 0;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      store_to_block_if(8 * tile < rows_, owner, owner == rank_, at(place), tile_of(sums, tile));
+      give_to_block(owner, owner == rank_, to, given_, tile_of(sums, tile));
       if (++owner == p_.splits) {
         owner = 0;
-        place += p_.splits;
+        to += p_.splits * kThreads * 16;
       }
     }
   }
 
-  /// Adds to what was given what the block's factors left out.
-  __device__ __forceinline__ void add_outside() const {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-#pragma unroll 1
-    for (int i = 0; i < 4 * kTiles; ++i) {
-      const int tile = i / 4;
-      const int row = 8 * tile + lane % 4 * 2 + i % 2;
-      const int n = first_row() + lane / 4 + i % 4 / 2 * 8;
-      if (row >= rows_ || n >= p_.n) continue;
-      const int owner = tile % p_.splits;
-      const std::uint32_t there = at(tile - owner + rank_) + static_cast<std::uint32_t>(i % 4 * 4);
-      float sum;
-      load_of_block(owner, there, sum);
-      store_to_block(owner, there, sum + outside_sum<kLayout.bf16>(p_, part_, part_.first_x + row, n));
-    }
-  }
-
-  /// Brings out what was given. Behind a barrier of the cluster.
+  /// Brings out what was given.
   __device__ __forceinline__ void store() const {
-    if (tiles_.in_fours()) {
+    const ResultTiles tiles = results();
+    wait_for_given(given_, 0);
+    if (ResultTiles::in_fours(p_)) {
 #pragma unroll 1
       for (int tile = rank_; 8 * tile < rows_; tile += kAtOnce * p_.splits) {
         float4 sum[kAtOnce];
         add_up(tile, sum);
-        tiles_.store_fours(sum, tile, p_.splits);
+        tiles.store_fours(sum, tile, p_.splits);
       }
     } else {
 #pragma unroll 1
       for (int tile = rank_; 8 * tile < rows_; tile += p_.splits) {
         float4 sum[1];
         add_up(tile, sum);
-        tiles_.store_each(sum, tile);
+        tiles.store_each(sum, tile);
       }
     }
   }
 
  private:
   static constexpr int kThreads = ManyLayout::kMultipliers;
-  static constexpr int kAtOnce = 4;  // tiles of a thread: their waits are one
+  static constexpr int kAtOnce = 4;           // tiles of a thread: their waits are one
+  static constexpr int kWarpBytes = 32 * 16;  // of a warp's tile
 
   /// Tiles that a block is given at most: of each of its own, from all.
   [[nodiscard]] static constexpr int most_given() {
@@ -103,12 +113,14 @@ class ManyResults {
   static_assert(most_given() * kThreads * 16 <= kLayout.ring() * kLayout.stage_bytes());
 
   [[nodiscard]] __device__ __forceinline__ int first_row() const { return part_.first_row + static_cast<int>(threadIdx.x) / 32 * 16; }
+  [[nodiscard]] __device__ __forceinline__ ResultTiles results() const {
+    return ResultTiles(p_, part_.batch, first_row(), part_.first_x, rows_, WeightUnit<kLayout.nvfp4, kLayout.bf16>::kSum);
+  }
   [[nodiscard]] __device__ __forceinline__ static float4 tile_of(const Sums& sums, int tile) {
     return make_float4(sums[tile][0][0], sums[tile][0][1], sums[tile][0][2], sums[tile][0][3]);
   }
-  /// Where a block has what this thread, or the one in its place, gave: of the block's first tile from all blocks, of the next.
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t at(int place) const {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(mine_ + place * kThreads));
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t given(const std::uint8_t* shared, int warp) {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)) + kLayout.given() + 8 * warp;
   }
 
   /// In the order of K, of kCount of the block's tiles; of those that are none, something.
@@ -133,8 +145,8 @@ class ManyResults {
   const sm80::GemmParams& p_;
   const ManyPart& part_;
   float4* mine_;
-  int rank_, rows_;  // of X
-  ResultTiles tiles_;
+  std::uint32_t given_;  // barrier
+  int rank_, rows_;      // of X
 };
 
 }  // namespace fp4pa::sm90

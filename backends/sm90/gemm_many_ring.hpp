@@ -26,17 +26,17 @@ class ManyRing {
     asm volatile("" : "+r"(base_));  // not to be worked out again in every round
   }
 
-  /// By one warp, before a barrier of the block.
-  __device__ __forceinline__ void set_up(int lane) const {
-    if (lane < kPlaces) {
-      barrier_init(full(lane), 1 + ManyLayout::kFetchers);
-      barrier_init(read(lane), ManyLayout::kMultipliers / 32);
+  /// By one thread, before a barrier of the block. With a lane for each barrier the compiler writes a loop over lanes.
+  __device__ __forceinline__ static void set_up(const std::uint8_t* shared) {
+    const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(kPlaces); ++i) {
+      barrier_init(base + kLayout.barriers() + 16 * i, 1 + ManyLayout::kFetchers);
+      barrier_init(base + kLayout.barriers() + 16 * i + 8, ManyLayout::kMultipliers / 32);
     }
+#pragma unroll
+    for (int warp = 0; warp < ManyLayout::kMultipliers / 32; ++warp) barrier_init(base + kLayout.given() + 8 * warp, 1);
     barrier_init_fence();
-    if (lane == 0) {
-      prefetch_map(params_.x);
-      prefetch_map(params_.w);
-    }
   }
 
   /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows past the end may be the next

@@ -53,8 +53,7 @@ class ResultTiles {
         n_(n),
         rows_(rows),
         first_row_(batch * p.m + m),
-        unit_(unit),
-        w_global_(p.w_globals != nullptr ? p.w_globals[p.code_batch == 0 ? 0 : batch] : p.w_global),
+        of_w_(unit * (p.w_globals != nullptr ? p.w_globals[p.code_batch == 0 ? 0 : batch] : p.w_global)),
         x_global_(p.x_globals != nullptr ? p.x_globals[batch] : 1.0f) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -64,8 +63,8 @@ class ResultTiles {
   }
 
   /// Whether four results of neighbouring rows of W are 8 bytes that can be stored at once.
-  [[nodiscard]] __device__ __forceinline__ bool in_fours() const {
-    return p_.out_dtype != DType::kF32 && p_.n % 4 == 0 && reinterpret_cast<std::uintptr_t>(p_.out) % 8 == 0;
+  [[nodiscard]] __device__ __forceinline__ static bool in_fours(const sm80::GemmParams& p) {
+    return p.out_dtype != DType::kF32 && p.n % 4 == 0 && reinterpret_cast<std::uintptr_t>(p.out) % 8 == 0;
   }
 
   /// Where in_fours(): of X's rows m + 8 tile and on, and of every tile that is `step` further. By all lanes of a warp, without a branch
@@ -119,31 +118,35 @@ class ResultTiles {
 
   template <int kCount>
   __device__ __forceinline__ void values(const float4 (&sums)[kCount], int tile, int step, float (&value)[kCount][4]) const {
-    float unit[kCount][2];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) unit[i][0] = unit[i][1] = unit_;
-    if (p_.x_inverse != nullptr) {
+    for (int i = 0; i < kCount; ++i) {
+      const float sum[4] = {sums[i].x, sums[i].y, sums[i].z, sums[i].w};
+#pragma unroll
+      for (int v = 0; v < 4; ++v) value[i][v] = sum[v];
+    }
+    if (p_.x_inverse != nullptr || p_.x_globals != nullptr) {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
 #pragma unroll
         for (int v = 0; v < 2; ++v) {
           const int row = 8 * (tile + i * step) + pair() + v;
-          if (row < rows_) unit[i][v] *= p_.x_inverse[first_row_ + row];
+          const float inverse = p_.x_inverse != nullptr && row < rows_ ? p_.x_inverse[first_row_ + row] : 1.0f;
+#pragma unroll
+          for (int h = 0; h < 2; ++h) value[i][2 * h + v] = value[i][2 * h + v] * inverse * x_global_;
         }
       }
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const float sum[4] = {sums[i].x, sums[i].y, sums[i].z, sums[i].w};
 #pragma unroll
-      for (int v = 0; v < 4; ++v) value[i][v] = sum[v] * unit[i][v % 2] * w_global_ * x_global_ + bias_[v / 2];
+      for (int v = 0; v < 4; ++v) value[i][v] = fmaf(value[i][v], of_w_, bias_[v / 2]);
     }
   }
 
   const sm80::GemmParams& p_;
   int n_, rows_;
   std::int64_t first_row_;  // of results
-  float unit_, w_global_, x_global_;
+  float of_w_, x_global_;  // what multiplies a sum
   float bias_[2];
 };
 

@@ -42,7 +42,7 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
     if (!f_.early) cuda::wait_for_previous();
     fetch(first_ + turn_, 0);
     fetch(first_ + turn_, 1);
-    this->set_up_scales();
+    this->set_up_barriers();
     this->fetch_scales();
     cuda::wait_for_previous();
     cuda::allow_dependents();
@@ -60,7 +60,7 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
         fetch(s + turns_, half);
       }
     }
-    if constexpr (few_in_halves(kForm)) arrive_at_cluster();  // this block's operands have been read
+    this->done_with_operands();
     finish();
   }
 
@@ -230,30 +230,33 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
     }
     __syncthreads();
     if constexpr (kPlain) return store_plain(sums, units);
-    if (p_.splits > 1) {
+    // Blocks that divide K take turns at units, and are given the others' sums of these, in the order of K.
+    const int rank = rank_in_cluster();
+    const auto given = static_cast<std::uint32_t>(kSixteenSums + lane_.id * 16);
+    if (p_.splits > 1) this->ready_to_give((units - rank + p_.splits - 1) / p_.splits * (p_.splits - 1) * kSixteenUnitBytes);
 #pragma unroll 1
-      for (int unit = exec_.warp(); unit < units; unit += kFewWarps) sums[unit * 32 + lane_.id] = of_all_turns(sums, unit, units);
-      cluster_barrier();
+    for (int unit = exec_.warp(); unit < units; unit += kFewWarps) {
+      const int owner = unit % p_.splits;
+      const auto place = static_cast<std::uint32_t>((unit - owner + rank) * kSixteenUnitBytes);
+      give_to_block(owner, owner == rank, base_ + given + place, this->given_there(), of_all_turns(sums, unit, units));
     }
+    __syncthreads();
+    if (p_.splits > 1) this->wait_for_given();
     const float w_global = this->w_global();
     const float x_global = p_.x_globals != nullptr ? p_.x_globals[batch_] : 1.0f;
-    const int rank = rank_in_cluster();
 #pragma unroll 1
     for (int unit = exec_.warp() * p_.splits + rank; unit < units; unit += kFewWarps * p_.splits) {
       const int n = first_row_ + unit / kXTiles * 16 + lane_.id / 4;
       const int m = unit % kXTiles * 8 + lane_.id % 4 * 2;
       if (m >= p_.m || n + 8 < own_row_) continue;  // nothing of it is wanted
-      float4 sum[1];
-      if (p_.splits > 1) {
-        cluster_sums(p_.splits, rank, sums + unit * 32 + lane_.id, 1, sum);
-      } else {
-        sum[0] = of_all_turns(sums, unit, units);
-      }
-      const float value[4] = {sum[0].x, sum[0].y, sum[0].z, sum[0].w};
+      auto place = given + static_cast<std::uint32_t>((unit - rank) * kSixteenUnitBytes);
+      float4 sum = exec_.template load_shared<float4>(lane_, place);
+#pragma unroll 1
+      for (int r = 1; r < p_.splits; ++r) add(sum, exec_.template load_shared<float4>(lane_, place += kSixteenUnitBytes));
+      const float value[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
       for (int v = 0; v < 4; ++v) store(value[v] * kUnit, w_global, x_global, m + v % 2, n + v / 2 * 8);
     }
-    if (p_.splits > 1) leave_cluster();
   }
   /// Of a plain product, as in gemm_few.hpp: of two blocks each brings out half of the units.
   __device__ __forceinline__ void store_plain(float4* sums, int units) const {
@@ -282,22 +285,23 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
     const int half = units / 2;
     const int rank = rank_in_cluster();
     const auto given = static_cast<std::uint32_t>(kSixteenSums + lane_.id * 16);
-    wait_for_cluster();  // the other block's operands have been read
+    this->ready_to_give(half * kSixteenUnitBytes);
 #pragma unroll 1
     for (int unit = exec_.warp(); unit < units; unit += kFewWarps) {
       const float4 sum = of_all_turns(sums, unit, units);
       if ((unit < half) == (rank == 0)) {
         sums[unit * 32 + lane_.id] = sum;
       } else {
-        store_to_block(rank ^ 1, base_ + given + static_cast<std::uint32_t>((unit < half ? unit : unit - half) * 512), sum);
+        give_to_block(rank ^ 1, false, base_ + given + static_cast<std::uint32_t>((unit < half ? unit : unit - half) * 512),
+                      this->given_there(), sum);
       }
     }
-    cluster_barrier();
+    this->wait_for_given();
 #pragma unroll 1
-    for (int i = exec_.warp(); i < half; i += kFewWarps) {
-      const int unit = rank * half + i;
+    for (int unit = exec_.warp(); unit < units; unit += kFewWarps) {
+      if ((unit < half) != (rank == 0)) continue;
       float4 sum = sums[unit * 32 + lane_.id];
-      add(sum, exec_.template load_shared<float4>(lane_, given + static_cast<std::uint32_t>(i * 512)));
+      add(sum, exec_.template load_shared<float4>(lane_, given + static_cast<std::uint32_t>((unit - rank * half) * 512)));
       store_unit(sum, unit);
     }
   }
