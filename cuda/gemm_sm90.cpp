@@ -97,7 +97,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   constexpr double kFixed = 1.5;                 // filling the rings and writing out
   constexpr double kCluster = 0.3;               // meeting, twice
   constexpr double kX = 1.0 / (64 * 16);         // bringing in 128 columns of a row
-  const double cluster_block = few ? 0.0 : 0.1;  // for each block beyond two
+  const double cluster_block = few ? 0.05 : 0.1;  // for each block beyond two
   d.function = gemm_few_function(nvfp4, d.bf16, a.m, sm90::FewForm::kAny);
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(a.m);
@@ -121,7 +121,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   if (few) return;
   // Small products, and K that only large clusters hold, are the kernel of sm_80's. What it takes, in the same unit:
   constexpr double kTheirTurn = 1.65;
-  constexpr double kTheirFixed = 1.95;
+  constexpr double kTheirFixed = 2.6;
   const double their_x = kX / 2 * best.x_rows * best.block_stages;
   const auto turns = static_cast<double>(ceil_div(a.weight.rows, sm90::kFewWarpRows) * d.stages * a.batch) /
                      (sm90::kFewWarps * cheapest.device.multiprocessors);

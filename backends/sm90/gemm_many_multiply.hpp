@@ -32,7 +32,10 @@ class ManyMultiplier {
     if (threadIdx.x == ManyLayout::kMultipliers / 2) {
       if (!early) cuda::wait_for_previous();
 #pragma unroll 1
-      for (int s = 0; s < kLayout.ring() && s < stages_; ++s) ring_.copy_codes(s);
+      for (int s = 0; s < kLayout.ring() && s < stages_; ++s) {
+        if (s == kCodesFirst) cuda::wait_for_previous();
+        ring_.copy_codes(s);
+      }
     }
     if (threadIdx.x == 0) {
       cuda::wait_for_previous();
@@ -80,6 +83,12 @@ class ManyMultiplier {
   static constexpr int kXRows = kLayout.x_rows;
   using Element = std::conditional_t<kLayout.bf16, core::BF16, core::F16>;
   using Ring = ManyRing<kLayout>;
+  using Factors = std::conditional_t<kNvfp4, uint4, uint2>;  // of a row and a stage, 16 bits each
+  // Whether a stage's factors are loaded at once. Of MXFP4 in f16, where a chunk has little to wait for, loads as they are needed are
+  // faster, though they are 7 instructions more.
+  static constexpr bool kLoadsAll = kNvfp4 || kLayout.bf16 || kXRows <= 32;
+  // Stages whose codes are asked for before X is: more of them would keep X waiting.
+  static constexpr int kCodesFirst = 3;
   // Columns decoded at once. With fewer, the warps of a group meet more often; with more rows of X there are no registers for more.
   static constexpr int kChunkColumns = kXRows <= 32 ? 64 : 32;
   static constexpr int kChunks = sm80::kGemmStage / kChunkColumns;
@@ -144,20 +153,37 @@ class ManyMultiplier {
     out[3] = last & kHalves;
   }
 
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t factors_at(int stage, int r) const {
+    return factors_ + Ring::factors(stage) + 8 * r * kLayout.factor_row_bytes();
+  }
+  /// Two of a row's factors.
+  __device__ __forceinline__ static std::uint32_t pair(const uint2& row, int i) { return i == 0 ? row.x : row.y; }
+  __device__ __forceinline__ static std::uint32_t pair(const uint4& row, int i) {
+    return i == 0 ? row.x : i == 1 ? row.y : i == 2 ? row.z : row.w;
+  }
+
   /// A chunk as operands, in registers that at most the kNewest newest products do not read.
   template <int kNewest>
   __device__ __forceinline__ void decode(int stage, int slot, int chunk) {
     constexpr int kGroups = kChunkColumns / 32;
     std::uint32_t out[kGroups][2][4];
     std::uint32_t factors[kGroups][2];  // two of MXFP4's groups, or the two of NVFP4's in 32 columns
+    if (kLoadsAll && chunk == 0) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) row_factors_[r] = exec_.template load_shared<Factors>(lane_, factors_at(stage, r));
+    }
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
       const int group = chunk * kGroups + g;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
+        const int two = kNvfp4 ? group : group / 2;
+        if constexpr (kLoadsAll) {
+          factors[g][r] = pair(row_factors_[r], two);
+        } else {
+          factors[g][r] = g % 2 == 1 ? factors[g - 1][r] : exec_.template load_shared<std::uint32_t>(lane_, factors_at(stage, r) + 4 * two);
+        }
         // Eight rows further the swizzle is the same.
-        const std::uint32_t at = factors_ + Ring::factors(stage) + 8 * r * kLayout.factor_row_bytes() + 4 * (kNvfp4 ? group : group / 2);
-        factors[g][r] = !kNvfp4 && g % 2 == 1 ? factors[g - 1][r] : exec_.template load_shared<std::uint32_t>(lane_, at);
         const std::uint32_t codes = codes_ + static_cast<std::uint32_t>(slot * kLayout.stage_bytes());
         decode_row((codes ^ static_cast<std::uint32_t>(16 * group)) + 8 * r * sm80::kCodeBytes, out[g][r]);
       }
@@ -204,6 +230,7 @@ class ManyMultiplier {
   int stages_;
   std::uint32_t codes_, factors_;  // offsets, of a lane's first row: of its first codes in a slot, of its factors in theirs
   std::uint64_t x_;  // descriptor of the ring's first X
+  Factors row_factors_[2];  // of the lane's rows
   Sums sums_;
   Operands a_[2];
 };

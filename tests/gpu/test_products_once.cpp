@@ -204,16 +204,15 @@ void run_few(const gemm_test::Spec& spec, sm90::FewForm form, std::int32_t row_g
   launch_and_check(on_device, d);
 }
 
-void run_many(BlockFormat format, DType x, int x_rows, std::int64_t m, std::int32_t splits) {
-  const gemm_test::Spec spec = spec_of(format, x, m);
+void run_many(const gemm_test::Spec& spec, int x_rows, std::int32_t splits) {
   OnDevice on_device(spec);
-  cuda::Sm90Division d = division_of(x, spec.k, splits);
-  const sm90::ManyLayout layout{x_rows, format == BlockFormat::kNvfp4, d.bf16};
+  cuda::Sm90Division d = division_of(spec.x, spec.k, splits);
+  const sm90::ManyLayout layout{x_rows, spec.format == BlockFormat::kNvfp4, d.bf16};
   d.function = cuda::gemm_many_function(layout);
   d.x_rows = x_rows;
   d.w_rows = layout.kRows;
   d.row_tiles = blocks_for(spec.n, d.w_rows);
-  d.m_tiles = blocks_for(m, x_rows);
+  d.m_tiles = blocks_for(spec.m, x_rows);
   d.threads = layout.kThreads;
   d.shared_bytes = layout.shared_bytes();
   launch_and_check(on_device, d);
@@ -389,7 +388,35 @@ TEST_CASE("every product kernel once: sm_90, more rows of X") {
       for (const auto& [m, splits] : {std::pair<std::int64_t, std::int32_t>{x_rows, 1}, {x_rows - 5, 2}}) {
         CAPTURE(m);
         CAPTURE(splits);
-        run_many(format, x, x_rows, m, splits);
+        run_many(spec_of(format, x, m), x_rows, splits);
+      }
+    }
+  });
+}
+
+TEST_CASE("every product kernel once: sm_90, K divided by three blocks and more") {
+  if (current().compute_capability != 90) {
+    MESSAGE("not run: the device's compute capability is not 9.0");
+    return;
+  }
+  for_operands([](BlockFormat format, DType x) {
+    for (const std::int32_t splits : {3, 5, 8}) {
+      CAPTURE(splits);
+      const auto spec = [&](std::int64_t m) {  // each block has two stages, the last one a half
+        gemm_test::Spec s = spec_of(format, x, m);
+        s.k += (2 * splits - 3) * sm80::kGemmStage;
+        return s;
+      };
+      for (const std::int64_t m : {1, 5, 8, 11, 16}) {
+        CAPTURE(m);
+        for (const std::int32_t row_groups : {1, m <= sm90::kFewMostX ? 8 : 2}) {
+          CAPTURE(row_groups);
+          run_few(spec(m), sm90::FewForm::kAny, row_groups, splits);
+        }
+      }
+      for (const int x_rows : {32, 64, 128}) {
+        CAPTURE(x_rows);
+        run_many(spec(x_rows - 9), x_rows, splits);
       }
     }
   });
