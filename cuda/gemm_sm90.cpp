@@ -94,9 +94,9 @@ struct Cheapest {
 /// In turns of a block at its stages, for up to 16 rows of X.
 void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   const bool few = a.m <= sm90::kFewMostX;
-  constexpr double kFixed = 1.5;                 // filling the rings and writing out
-  constexpr double kCluster = 0.3;               // meeting, twice
-  constexpr double kX = 1.0 / (64 * 16);         // bringing in 128 columns of a row
+  constexpr double kFixed = 1.5;                  // filling the rings and writing out
+  constexpr double kCluster = 0.3;                // meeting, and giving sums
+  constexpr double kX = 1.0 / (64 * 16);          // bringing in 128 columns of a row
   const double cluster_block = few ? 0.05 : 0.1;  // for each block beyond two
   d.function = gemm_few_function(nvfp4, d.bf16, a.m, sm90::FewForm::kAny);
   d.few = true;
@@ -119,7 +119,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   Sm90Division& best = cheapest.best;
   if (best.function != nullptr) best.function = gemm_few_function(nvfp4, d.bf16, a.m, form_of(a, best));
   if (few) return;
-  // Small products, and K that only large clusters hold, are the kernel of sm_80's. What it takes, in the same unit:
+  // K that only large clusters hold is the kernel of sm_80's, and so are products of a few blocks. What it takes, in the same unit:
   constexpr double kTheirTurn = 1.65;
   constexpr double kTheirFixed = 2.6;
   const double their_x = kX / 2 * best.x_rows * best.block_stages;

@@ -136,6 +136,7 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
       sm80::store_result(value, p_.out_dtype, p_.out, x_row * p_.n + first_row_ + row);
     }
   }
+
   /// Of a plain product. Two blocks that divide K bring out half of the rows each, and are given the other's sums of these: nobody's
   /// memory is read, so that a block may leave.
   __device__ __forceinline__ void store_plain(float* sums, int pitch) const {

@@ -292,8 +292,8 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
       if ((unit < half) == (rank == 0)) {
         sums[unit * 32 + lane_.id] = sum;
       } else {
-        give_to_block(rank ^ 1, false, base_ + given + static_cast<std::uint32_t>((unit < half ? unit : unit - half) * 512),
-                      this->given_there(), sum);
+        const auto place = static_cast<std::uint32_t>((unit < half ? unit : unit - half) * kSixteenUnitBytes);
+        give_to_block(rank ^ 1, false, base_ + given + place, this->given_there(), sum);
       }
     }
     this->wait_for_given();
@@ -301,7 +301,7 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
     for (int unit = exec_.warp(); unit < units; unit += kFewWarps) {
       if ((unit < half) != (rank == 0)) continue;
       float4 sum = sums[unit * 32 + lane_.id];
-      add(sum, exec_.template load_shared<float4>(lane_, given + static_cast<std::uint32_t>((unit - rank * half) * 512)));
+      add(sum, exec_.template load_shared<float4>(lane_, given + static_cast<std::uint32_t>((unit - rank * half) * kSixteenUnitBytes)));
       store_unit(sum, unit);
     }
   }
