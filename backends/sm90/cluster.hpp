@@ -52,12 +52,12 @@ __device__ __forceinline__ void give_to_block(int r, bool is_this, std::uint32_t
       "r"(mine), "r"(address_in_block(r, mine)), "r"(address_in_block(r, barrier)), "f"(v)
       : "memory");
 }
-/// As barrier_wait (tensor_copy.hpp), for what other blocks gave.
-__device__ __forceinline__ void wait_for_given(std::uint32_t barrier, std::uint32_t parity) {
+/// As barrier_wait (tensor_copy.hpp), for what other blocks gave, which is seen behind it. A block is given sums once: the first phase.
+__device__ __forceinline__ void wait_for_given(std::uint32_t barrier) {
   asm volatile(
       "{.reg .pred p;\n"
       "again_%=: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
-      "@!p bra again_%=;}" ::"r"(barrier), "r"(parity)
+      "@!p bra again_%=;}" ::"r"(barrier), "r"(0)
       : "memory");
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "backends/sm80/gemm_params.hpp"
+#include "backends/sm90/gemm_given.hpp"
 #include "backends/sm90/tensor_copy.hpp"
 #include "core/macros.hpp"
 
@@ -69,16 +70,9 @@ inline constexpr int kFewFull = kFewZeros + 16;  // from the zeros to the rings'
 }
 // Sums take the rings' place: of all rows, X's eights and groups of warps. Behind them lies what other blocks give: of two blocks sums of
 // half of the rows, [m][rows / 2]; of any number of them, for each of the block's turns and each block, a sum of each thread.
-[[nodiscard]] FP4PA_FN constexpr int few_most_given() {
-  int most = 0;
-  for (int splits = 1; splits <= sm80::kGemmMaxSplits; ++splits) {
-    const int given = (kFewMostX + splits - 1) / splits * splits;
-    most = given > most ? given : most;
-  }
-  return most * kFewThreads * 4;
-}
-inline constexpr int kFewGiven = kFewScales - few_most_given();
-static_assert(few_most_given() >= kFewMostX * few_rows(kFewMostRowGroups) / 2 * 4);
+inline constexpr int kFewGivenBytes = most_given(kFewMostX) * kFewThreads * 4;
+inline constexpr int kFewGiven = kFewScales - kFewGivenBytes;
+static_assert(kFewGivenBytes >= kFewMostX * few_rows(kFewMostRowGroups) / 2 * 4);
 static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewGiven);
 static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewGiven);
 
@@ -88,7 +82,7 @@ inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  /
 inline constexpr int kSixteenUnitBytes = 16 * 8 * 4;  // sums of 16 rows of W by 8 of X
 /// Behind them, what other blocks give: of two blocks sums of half of the rows, of any number of them the block's units by all.
 [[nodiscard]] FP4PA_FN constexpr int sixteen_given_bytes(int row_groups) {
-  return few_rows(row_groups) * kSixteenX * 4 + (sm80::kGemmMaxSplits - 1) * kSixteenUnitBytes;
+  return few_rows(row_groups) * kSixteenX * 4 + (sm80::kGemmMaxSplits - 1) * kSixteenUnitBytes;  // no loop: kernels ask, too
 }
 /// Whether a weight has all rows of a block, and they are counted in 32 bits of bytes.
 [[nodiscard]] constexpr bool sixteen_takes(int row_groups, std::int64_t rows, std::int64_t cols) {

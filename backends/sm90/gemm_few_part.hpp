@@ -94,7 +94,7 @@ class FewPart {
     if (thread_ == 0) barrier_expect(given_there(), static_cast<std::uint32_t>(bytes));
     wait_for_cluster();
   }
-  __device__ __forceinline__ void wait_for_given() const { sm90::wait_for_given(given_there(), 0); }
+  __device__ __forceinline__ void wait_for_given() const { sm90::wait_for_given(given_there()); }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t given_there() const { return scales_there_ + 8; }
 
   /// All warps of a turn.

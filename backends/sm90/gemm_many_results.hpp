@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "backends/sm90/cluster.hpp"
+#include "backends/sm90/gemm_given.hpp"
 #include "backends/sm90/gemm_many_params.hpp"
 #include "backends/sm90/gemm_results.hpp"
 
@@ -78,7 +79,7 @@ class ManyResults {
   /// Brings out what was given.
   __device__ __forceinline__ void store() const {
     const ResultTiles tiles = results();
-    wait_for_given(given_, 0);
+    wait_for_given(given_);
     if (ResultTiles::in_fours(p_)) {
 #pragma unroll 1
       for (int tile = rank_; 8 * tile < rows_; tile += kAtOnce * p_.splits) {
@@ -101,16 +102,7 @@ class ManyResults {
   static constexpr int kAtOnce = 4;           // tiles of a thread: their waits are one
   static constexpr int kWarpBytes = 32 * 16;  // of a warp's tile
 
-  /// Tiles that a block is given at most: of each of its own, from all.
-  [[nodiscard]] static constexpr int most_given() {
-    int most = 0;
-    for (int splits = 1; splits <= sm80::kGemmMaxSplits; ++splits) {
-      const int given = (kTiles + splits - 1) / splits * splits;
-      most = given > most ? given : most;
-    }
-    return most;
-  }
-  static_assert(most_given() * kThreads * 16 <= kLayout.ring() * kLayout.stage_bytes());
+  static_assert(most_given(kTiles) * kThreads * 16 <= kLayout.ring() * kLayout.stage_bytes());
 
   [[nodiscard]] __device__ __forceinline__ int first_row() const { return part_.first_row + static_cast<int>(threadIdx.x) / 32 * 16; }
   [[nodiscard]] __device__ __forceinline__ ResultTiles results() const {
