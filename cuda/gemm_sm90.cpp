@@ -194,7 +194,7 @@ Status divide_sm90(const LinearArgs& a, const DeviceProperties& device, Sm90Divi
   // Rows of all products are counted in 32 bits.
   const bool describable = encode_tiled() != nullptr && a.batch * std::max(a.m, a.weight.rows) < (std::int64_t{1} << 31);
   if (a.m <= sm90::kSixteenX) {
-    if (describable || a.m > sm90::kFewMostX) consider_few(a, nvfp4, d, cheapest);
+    if (describable) consider_few(a, nvfp4, d, cheapest);
   } else if (describable) {
     consider_many(a, nvfp4, d, cheapest);
   }
@@ -221,7 +221,7 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool e
   const bool described = !d.few ? describe_codes(d.w_rows, &many.w) &&
                                       describe(x_type, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m, gemm.x_row * 2,
                                                sm90::kPanelDims, d.x_rows, &many.x)
-                         : gemm.m > sm90::kFewMostX || describe_codes(sm90::kFewWarpRows, &few.w);
+                         : describe_codes(gemm.m > sm90::kFewMostX ? sm90::kSixteenWarpRows : sm90::kFewWarpRows, &few.w);
   if (!described) {
     return api::fail(Status::kDeviceError, "describing an operand of %d rows of x to the copy engine: the driver refused", gemm.m);
   }

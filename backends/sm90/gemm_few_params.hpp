@@ -22,7 +22,7 @@ inline constexpr int kFewMostStages = 1024;  // of a block: one row of X alone f
 /// A block's warps: `row_groups` of them side by side, each with 64 rows of W, and as many groups of these as there are warps for,
 /// which take turns at the stages of K. More row groups: X is read by fewer blocks.
 struct FewParams {
-  TensorMap w;  // up to kFewMostX rows of X: all rows of codes by their bytes, in boxes of a warp's stage with the 64-byte swizzle
+  TensorMap w;  // all rows of codes by their bytes, in boxes of a slot of a warp's ring with the 64-byte swizzle
   sm80::GemmParams gemm;
   std::int32_t row_groups;    // 1, 2, 4 or 8
   std::int32_t block_stages;  // most stages that a block has
@@ -76,8 +76,12 @@ static_assert(kFewGivenBytes >= kFewMostX * few_rows(kFewMostRowGroups) / 2 * 4)
 static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewGiven);
 static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewGiven);
 
-// With 9 to 16 rows (gemm_sixteen.hpp) there are no rings: scales, then X.
+// With 9 to 16 rows (gemm_sixteen.hpp) a warp's ring has the two halves of a stage, of 32 rows of W each; scales, then X, follow.
 inline constexpr int kSixteenX = 16;
+inline constexpr int kSixteenRing = 2;
+inline constexpr int kSixteenWarpRows = kFewWarpRows / kSixteenRing;  // of a half
+inline constexpr int kSixteenHalfBytes = kSixteenWarpRows * sm80::kCodeBytes;
+inline constexpr int kSixteenScales = kFewWarps * kSixteenRing * kSixteenHalfBytes;
 inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  // which take the operands' place
 inline constexpr int kSixteenUnitBytes = 16 * 8 * 4;  // sums of 16 rows of W by 8 of X
 /// Behind them, what other blocks give: of two blocks sums of half of the rows, of any number of them the block's units by all.
@@ -90,18 +94,19 @@ inline constexpr int kSixteenUnitBytes = 16 * 8 * 4;  // sums of 16 rows of W by
 }
 [[nodiscard]] FP4PA_FN constexpr int sixteen_x_pitch(int stages) { return stages * sm80::kGemmStage * 2; }
 [[nodiscard]] FP4PA_FN constexpr int sixteen_x(bool nvfp4, int row_groups, int stages) {
-  return few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
+  return kSixteenScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
-/// Behind operands and sums: of X in bf16, what each warp found largest in a row, or what brings the row back; and the barriers of the
-/// scales and of what other blocks give.
+/// Behind operands and sums: of X in bf16, the upper half of what each warp found largest in a row, or of what brings the row back; the
+/// barriers of the scales and of what other blocks give, and those of the rings.
 [[nodiscard]] FP4PA_FN constexpr int sixteen_rows(bool nvfp4, int row_groups, int stages, int m) {
   const int operands = sixteen_x(nvfp4, row_groups, stages) + m * sixteen_x_pitch(stages);
   const int sums = kSixteenSums + sixteen_given_bytes(row_groups);
   return operands > sums ? operands : sums;
 }
-inline constexpr int kSixteenScalesThere = 4 * kSixteenX * kFewWarps;
+inline constexpr int kSixteenScalesThere = 2 * kSixteenX * kFewWarps;
+inline constexpr int kSixteenFull = kSixteenScalesThere + 16;
 [[nodiscard]] FP4PA_FN constexpr int sixteen_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
-  return sixteen_rows(nvfp4, row_groups, stages, m) + kSixteenScalesThere + 16;
+  return sixteen_rows(nvfp4, row_groups, stages, m) + kSixteenFull + 8 * kFewWarps * kSixteenRing;
 }
 
 }  // namespace fp4pa::sm90

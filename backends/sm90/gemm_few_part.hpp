@@ -71,17 +71,31 @@ class FewPart {
   /// is there.
   __device__ __forceinline__ void set_up_barriers() const {
     if (thread_ == 0) {
-      barrier_init(scales_there_, (kPlain ? 1 : 2) * kFewThreads);
+      barrier_init(scales_there_, kPlain ? 1 : 2 * kFewThreads);
       if constexpr (kDivided) barrier_init(given_there(), 1);
       barrier_init_fence();
+      if constexpr (kPlain) barrier_expect(scales_there_, static_cast<std::uint32_t>(rows_ * (last_ - first_) * kScaleBytes));
     }
     __syncthreads();
   }
   /// Asks for all scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
   __device__ __forceinline__ void fetch_scales() const {
+    if constexpr (kPlain) {
+      if (lane_.id != 0) return;
+      const int bytes = (last_ - first_) * kScaleBytes;
+      const std::uint8_t* from = scales_ + std::int64_t{first_row_ + exec_.warp()} * p_.groups + first_ * kScaleBytes;
+      std::uint32_t to = base_ + static_cast<std::uint32_t>(scales_at_ + exec_.warp() * scale_pitch_);
+#pragma unroll 1
+      for (int row = exec_.warp(); row < rows_; row += kFewWarps) {
+        copy_bytes(to, from, bytes, scales_there_);
+        from += std::int64_t{kFewWarps} * p_.groups;
+        to += static_cast<std::uint32_t>(kFewWarps * scale_pitch_);
+      }
+      return;
+    }
     ask_for_scales();
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(scales_there_) : "memory");
-    if constexpr (!kPlain) barrier_arrive(scales_there_);  // for what was not copied but written
+    barrier_arrive(scales_there_);  // for what was not copied but written
   }
   __device__ __forceinline__ void wait_for_scales() const { barrier_wait(scales_there_, 0); }
 
@@ -124,13 +138,6 @@ class FewPart {
   __device__ __forceinline__ void ask_for_scales() const {
     const int from = first_ * kScaleBytes;
     const int bytes = (last_ - first_) * kScaleBytes;
-    if constexpr (kPlain) {
-      each_scale_piece(bytes / 16, [&](int row, int piece, std::uint32_t to) {
-        const std::uint8_t* const at = scales_ + std::int64_t{first_row_ + row} * p_.groups + from + 16 * piece;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(base_ + to + 16 * piece), "l"(at) : "memory");
-      });
-      return;
-    }
     const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
     if (!blocked && (p_.groups | from) % 16 == 0 && reinterpret_cast<std::uintptr_t>(scales_) % 16 == 0) {
       each_scale_piece((bytes + 15) / 16, [&](int row, int piece, std::uint32_t to) {
@@ -164,7 +171,7 @@ class FewPart {
   template <class F>
   __device__ __forceinline__ void each_scale_piece(int pieces, F&& f) const {
     const int log2 = pieces > 16 ? 5 : pieces > 8 ? 4 : pieces > 4 ? 3 : 2;  // of the threads that share a row
-    for (int row = thread_ >> log2; row < rows_ && (kPlain || first_row_ + row < p_.n); row += kFewThreads >> log2) {
+    for (int row = thread_ >> log2; row < rows_ && first_row_ + row < p_.n; row += kFewThreads >> log2) {
       const auto to = static_cast<std::uint32_t>(scales_at_ + row * scale_pitch_);
       for (int piece = thread_ & ((1 << log2) - 1); piece < pieces; piece += 1 << log2) f(row, piece, to);
     }

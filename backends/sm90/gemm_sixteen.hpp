@@ -9,6 +9,8 @@
 // X are constants (gemm_sixteen_x.hpp), and sums are added as they lie in registers, four at a time.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include <cstdint>
 
 #include "backends/sm80/convert.hpp"
@@ -31,14 +33,13 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
       X::misalignment, X::p_, X::row_group_, X::rows_, X::scale_pitch_, X::shared_, X::turn_, X::turns_, X::x_offset;
 
  public:
-  __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared) : X(params, shared), own_row_(first_row_) {
+  __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared) : X(params, shared), own_row_(first_row_), full_(this->scales_there_ + (kSixteenFull - kSixteenScalesThere) + exec_.warp() * (8 * kSixteenRing)) {
     // The last block begins early enough for all of its rows to exist, and writes its own.
     if (!kPlain && first_row_ > p_.n - rows_) first_row_ = p_.n - rows_;
-    row_step_ = 8 * static_cast<std::uint32_t>(p_.row_bytes);
   }
 
   __device__ __forceinline__ void run() {
-    find_codes();
+    set_up_ring();
     if (!f_.early) cuda::wait_for_previous();
     fetch(first_ + turn_, 0);
     fetch(first_ + turn_, 1);
@@ -52,14 +53,18 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
     find_operands();
 #pragma unroll
     for (int i = 0; i < kRowTiles * kXTiles * 4; ++i) sums_[i / (4 * kXTiles)][i / 4 % kXTiles][i % 4] = 0.0f;
+    std::uint32_t parity = 0;
 #pragma unroll 1
     for (int s = first_ + turn_; s < last_; s += turns_) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int half = 0; half < kSixteenRing; ++half) {
+        barrier_wait(full_ + 8 * half, parity);
+        read_half(half);
         multiply(s, half);
-        fetch(s + turns_, half);
       }
+      parity ^= 1;
     }
+    if (!kNvfp4 && __any_sync(0xffffffffu, outside_)) add_outside();
     this->done_with_operands();
     finish();
   }
@@ -80,24 +85,37 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
 
   /// A lane's first row of W, of the block.
   __device__ __forceinline__ int lane_row() const { return row_group_ * kFewWarpRows + lane_.id / 4; }
-  __device__ __forceinline__ void find_codes() {
-    codes_ += std::int64_t{first_row_} * p_.row_bytes;
-    code_at_ = static_cast<std::uint32_t>(lane_row()) * static_cast<std::uint32_t>(p_.row_bytes);
-  }
-  /// Half of a stage's rows to registers: chunk t of rows g + 8 o. Columns past the end take the last's codes: X has zeros there.
-  __device__ __forceinline__ void fetch(int stage, int half) {
-    if (stage >= last_) return;
-    const auto bytes = static_cast<std::uint32_t>(p_.row_bytes);
-    const std::uint32_t column = static_cast<std::uint32_t>(stage * sm80::kCodeBytes + lane_.id % 4 * 16);
-    std::uint32_t at = code_at_ + (column < bytes ? column : bytes - 16) + static_cast<std::uint32_t>(half * kRowTiles) * row_step_;
+  __device__ __forceinline__ void set_up_ring() const {
+    if (lane_.id == 0) {
 #pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-      std::uint32_t(&w)[4] = words_[kRowTiles * half + i];
-      asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-                   : "l"(codes_ + at));
-      at += row_step_;
+      for (int half = 0; half < kSixteenRing; ++half) barrier_init(full_ + 8 * half, 1);
+      barrier_init_fence();
     }
+    __syncwarp();
+  }
+  __device__ __forceinline__ std::uint32_t half_offset(int half) const {
+    return static_cast<std::uint32_t>((exec_.warp() * kSixteenRing + half) * kSixteenHalfBytes);
+  }
+  /// Asks for half of a stage's rows. Columns past the end are zeros.
+  __device__ __forceinline__ void fetch(int stage, int half) const {
+    if (stage >= last_ || lane_.id != 0) return;
+    const int weight = p_.code_batch == 0 ? 0 : static_cast<int>(batch_);
+    barrier_expect(full_ + 8 * half, kSixteenHalfBytes);
+    copy_box(base_ + half_offset(half), f_.w, stage * sm80::kCodeBytes,
+             weight * p_.n + first_row_ + row_group_ * kFewWarpRows + half * kSixteenWarpRows, full_ + 8 * half);
+  }
+  /// A half's words to registers: chunk t of rows g + 8 o.
+  __device__ __forceinline__ void read_half(int half) {
+    const int g = lane_.id / 4;
+    const int t = lane_.id % 4;
+    const std::uint32_t at = half_offset(half) + static_cast<std::uint32_t>(g * sm80::kCodeBytes + ((t ^ (g >> 1)) & 3) * 16);
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) exec_.load_shared_16(lane_, at + static_cast<std::uint32_t>(8 * i * sm80::kCodeBytes), words_[i]);
+  }
+  /// The half's words are in registers: asks for the next stage's.
+  __device__ __forceinline__ void fetch_next(int stage, int half) const {
+    __syncwarp();
+    fetch(stage + turns_, half);
   }
 
   /// Where a lane reads X and scales of the block's first stage. Rows that X does not have are some row's copy: their products are
@@ -108,7 +126,7 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
 #pragma unroll
     for (int n = 0; n < kXTiles; ++n) x_at_[n] = anew(x_offset(8 * n + g < p_.m ? 8 * n + g : p_.m - 1, 4 * t));
     const int row = lane_row();
-    scale_at_ = anew(row * scale_pitch_ + misalignment(first_row_ + row) + kGroups * t);
+    scale_at_ = anew(kSixteenScales + row * scale_pitch_ + misalignment(first_row_ + row) + kGroups * t);
   }
   /// Of a lane's columns of a stage, in row g of the n-th eight of X.
   __device__ __forceinline__ std::uint32_t columns_at(int stage, int n) const {
@@ -128,24 +146,32 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
     }
   }
 
+  /// Of row g + 8 o of a half, in a lane's columns; E8M0 those of words 0 to 3, E4M3 of 0 and 1, then of 2 and 3.
+  __device__ __forceinline__ std::uint32_t scale_at(int stage, int half, int o) const {
+    return scale_at_ + (stage - first_) * kScaleBytes + static_cast<std::uint32_t>(kRowTiles * half + o) * (8 * scale_pitch_);
+  }
+  __device__ __forceinline__ std::uint32_t e8m0(int stage, int half, int o) const {
+    return exec_.template load_shared<std::uint8_t>(lane_, scale_at(stage, half, o));
+  }
+  /// Whether f16 does not hold codes times a scale. A row's scales behind its last are zeros, and so is X.
+  __device__ __forceinline__ bool is_outside(std::uint32_t e, int stage) const {
+    return !sm80::in_f16(e) && (kPlain || stage * 4 + lane_.id % 4 < p_.groups);
+  }
+
   /// Half of a warp's rows.
   __device__ __forceinline__ void multiply(int stage, int half) {
-    const std::uint32_t scales = scale_at_ + (stage - first_) * kScaleBytes;
     std::uint32_t factor[kRowTiles];  // in both halves; of NVFP4 those of a lane's two groups
-    bool outside = false;
 #pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-      const std::uint32_t at = scales + static_cast<std::uint32_t>(kRowTiles * half + i) * (8 * scale_pitch_);
+    for (int o = 0; o < kRowTiles; ++o) {
       if constexpr (kNvfp4) {
-        factor[i] = sm80::e4m3_to_f16(exec_.template load_shared<std::uint16_t>(lane_, at) & 0x7f7fu);
+        factor[o] = sm80::e4m3_to_f16(exec_.template load_shared<std::uint16_t>(lane_, scale_at(stage, half, o)) & 0x7f7fu);
       } else {
-        const std::uint32_t e = exec_.template load_shared<std::uint8_t>(lane_, at);
-        outside |= !sm80::in_f16(e);
-        factor[i] = e * (0x10001u << 10) - kE8m0Zero;
+        const std::uint32_t e = e8m0(stage, half, o);
+        const bool outside = is_outside(e, stage);
+        outside_ |= outside;
+        factor[o] = outside ? 0 : e * (0x10001u << 10) - kE8m0Zero;
       }
     }
-    outside = outside && stage * 4 + lane_.id % 4 < p_.groups;  // a row's scales behind its last are zeros, and so is X
-    if (!kNvfp4 && __any_sync(0xffffffffu, outside)) return multiply_scaled_sums(stage, half, scales - lane_.id % 4);
     std::uint32_t columns[kXTiles];
 #pragma unroll
     for (int n = 0; n < kXTiles; ++n) columns[n] = columns_at(stage, n);
@@ -155,61 +181,63 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
 #pragma unroll
       for (int n = 0; n < kXTiles; ++n) load_columns(columns[n], w, x[n]);
 #pragma unroll
-      for (int i = 0; i < kRowTiles; i += 2) {
+      for (int o = 0; o < kRowTiles; o += 2) {
         std::uint32_t pair[2][4];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-          sm80::e2m1_to_f16(words_[kRowTiles * half + i + r][w], pair[r]);
-          const std::uint32_t f = kNvfp4 ? __byte_perm(factor[i + r], 0, w < 2 ? 0x1010 : 0x3232) : factor[i + r];
+          sm80::e2m1_to_f16(words_[o + r][w], pair[r]);
+          const std::uint32_t f = kNvfp4 ? __byte_perm(factor[o + r], 0, w < 2 ? 0x1010 : 0x3232) : factor[o + r];
 #pragma unroll
           for (int e = 0; e < 4; ++e) pair[r][e] = sm80::multiply_f16(pair[r][e], f);
         }
 #pragma unroll
-        for (int n = 0; n < kXTiles; ++n) add_products(pair, x[n], sums_[(kRowTiles * half + i) / 2][n]);
+        for (int n = 0; n < kXTiles; ++n) add_products(pair, x[n], sums_[(kRowTiles * half + o) / 2][n]);
+      }
+      if (w == 0) {  // all words are in registers, or these products were not made
+        __syncwarp();
+        fetch(stage + turns_, half);
       }
     }
   }
 
-  /// The same with E8M0 scales multiplied into sums, one lane of four after the other.
-  /// @param scales  of lane 0's columns
-  __device__ __forceinline__ void multiply_scaled_sums(int stage, int half, std::uint32_t scales) {
-#pragma unroll
-    for (int i = 0; i < kRowTiles / 2 * kXTiles; ++i) {
-      const int tile = kRowTiles / 2 * half + i / kXTiles;
-      const int n = i % kXTiles;
-      float(&sum)[4] = sums_[tile][n];
+  /// The products of W under E8M0 scales that f16 does not hold, for which factors were 0. Rare, and slow.
+  __device__ __forceinline__ void add_outside() {
 #pragma unroll 1
-      for (int t = 0; t < 4; ++t) {
-        float part[4] = {};
-        const std::uint32_t columns = columns_at(stage, n);
-        // Registers are few: a word is decoded, and the four change places, which after four rounds is no change.
-#pragma unroll 1
-        for (int w = 0; w < 4; ++w) {
-          std::uint32_t pair[2][4];
+    for (int i = 0; i < kRowTiles * kXTiles * 4; ++i) {
+      const int row = lane_row() + i / (4 * kXTiles) * 16 + i % 4 / 2 * 8;
+      const int m = i / 4 % kXTiles * 8 + lane_.id % 4 * 2 + i % 2;
+      const float sum = m < p_.m ? outside_sum(row, m) : 0.0f;
 #pragma unroll
-          for (int r = 0; r < 2; ++r) {
-            std::uint32_t(&words)[4] = words_[2 * tile + r];
-            const std::uint32_t word = words[0];
-            sm80::e2m1_to_f16(word, pair[r]);
-            words[0] = words[1];
-            words[1] = words[2];
-            words[2] = words[3];
-            words[3] = word;
-          }
-          std::uint32_t x[4];
-          load_columns(columns, w, x);
-#pragma unroll
-          for (std::uint32_t& v : x) v = lane_.id % 4 == t ? v : 0;
-          add_products(pair, x, part);
-        }
-        // 2^11 takes codes decoded at 2^-14 to the others' unit.
-#pragma unroll
-        for (int v = 0; v < 4; ++v) {
-          const std::uint32_t at = scales + static_cast<std::uint32_t>(2 * tile + v / 2) * (8 * scale_pitch_) + t;
-          sum[v] = fmaf(sm80::e8m0_exact(exec_.template load_shared<std::uint8_t>(lane_, at), 0), part[v] * 2048.0f, sum[v]);
-        }
+      for (int j = 0; j < kRowTiles * kXTiles * 4; ++j) {
+        if (j == i) sums_[j / (4 * kXTiles)][j / 4 % kXTiles][j % 4] += sum;
       }
     }
+  }
+  /// Those of a row of the block and one of X, in the unit of the others. W is read again.
+  __device__ __forceinline__ float outside_sum(int row, int m) const {
+    const std::uint32_t scales = kSixteenScales + row * scale_pitch_ + misalignment(first_row_ + row);
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int i = 4 * turn_; i < 4 * (last_ - first_); i += i % 4 == 3 ? 4 * turns_ - 3 : 1) {
+      const auto e = exec_.template load_shared<std::uint8_t>(lane_, scales + i);
+      if (sm80::in_f16(e) || 4 * first_ + i >= p_.groups) continue;
+      const std::uint8_t* const codes = codes_ + std::int64_t{first_row_ + row} * p_.row_bytes + 16 * (4 * first_ + i);
+      float part = 0.0f;
+#pragma unroll 1
+      for (int w = 0; w < 4; ++w) {
+        std::uint32_t code[4], x[4];
+        sm80::e2m1_to_f16(__ldg(reinterpret_cast<const std::uint32_t*>(codes) + w), code);
+        exec_.load_shared_16(lane_, x_offset(m, 4 * i + w), x);
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+          const float2 a = __half22float2(*reinterpret_cast<const __half2*>(&code[v]));
+          const float2 b = __half22float2(*reinterpret_cast<const __half2*>(&x[v]));
+          part = fmaf(a.y, b.y, fmaf(a.x, b.x, part));
+        }
+      }
+      sum = fmaf(sm80::e8m0_exact(e, 0), part * 2048.0f, sum);  // codes at 2^-14, to the others' unit
+    }
+    return sum;
   }
 
   /// Sums of all warps to shared memory, added in a fixed order, across the cluster too, and out. Four of a lane lie side by side: of
@@ -320,10 +348,11 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
     return sum;
   }
   int own_row_;                            // the first that the block writes
-  std::uint32_t code_at_, row_step_;       // bytes to a lane's first row, and between its rows
-  std::uint32_t words_[2 * kRowTiles][4];  // a lane's codes of a stage
+  std::uint32_t full_;                     // the warp's barriers: a half has come
+  std::uint32_t words_[kRowTiles][4];      // a lane's codes of a half
   std::uint32_t x_at_[kXTiles], scale_at_;
   float sums_[kRowTiles][kXTiles][4];
+  bool outside_ = false;  // a scale was
 };
 
 }  // namespace fp4pa::sm90

@@ -19,7 +19,7 @@ class SixteenX : protected FewPart<kNvfp4, kForm> {
       Part::turn_barrier, Part::turns_;
 
   __device__ __forceinline__ SixteenX(const FewParams& params, std::uint8_t* shared)
-      : Part(params, shared, 0,
+      : Part(params, shared, kSixteenScales,
              sixteen_rows(kNvfp4, Part::row_groups(params), params.block_stages, params.gemm.m) + kSixteenScalesThere) {}
 
   /// Brings in X.
@@ -45,7 +45,7 @@ class SixteenX : protected FewPart<kNvfp4, kForm> {
       turn_barrier();
       if (lane_.id % kLanes == 0) {
 #pragma unroll
-        for (int i = 0; i < kOfLane; ++i) of_row(row_group_)[row(i)] = inverse_of_scale(scale[i]);
+        for (int i = 0; i < kOfLane; ++i) set(row_group_, row(i), inverse_of_scale(scale[i]));
       }
       __syncwarp();  // a warp may have no stage, and meets nowhere else before it reads them
     } else {
@@ -58,7 +58,7 @@ class SixteenX : protected FewPart<kNvfp4, kForm> {
     }
   }
   /// What brings the warp's sums of a row of X back to X's own unit.
-  __device__ __forceinline__ float unit_of(int row) const { return kBf16 ? of_row(row_group_)[row] : 1.0f; }
+  __device__ __forceinline__ float unit_of(int row) const { return kBf16 ? get(row_group_, row) : 1.0f; }
 
   /// Of eight columns of a row. Lanes of four read 64 bytes apart: the pieces of eight lanes lie in different banks.
   __device__ __forceinline__ std::uint32_t x_offset(int row, int piece) const {
@@ -110,10 +110,16 @@ class SixteenX : protected FewPart<kNvfp4, kForm> {
     }
   }
 
-  /// Of each row that a warp of the turn has found something in.
-  __device__ __forceinline__ float* of_row(int warp) const {
+  /// What a warp of the turn has found of a row: numbers whose lower half is zeros.
+  __device__ __forceinline__ std::uint32_t found_at(int warp, int row) const {
     const int at = sixteen_rows(kNvfp4, Part::row_groups(f_), f_.block_stages, p_.m);
-    return reinterpret_cast<float*>(shared_ + at) + (turn_ * Part::row_groups(f_) + warp) * kSixteenX;
+    return static_cast<std::uint32_t>(at + 2 * ((turn_ * Part::row_groups(f_) + warp) * kSixteenX + row));
+  }
+  __device__ __forceinline__ void set(int warp, int row, float value) const {
+    exec_.store_shared(lane_, found_at(warp, row), static_cast<std::uint16_t>(__float_as_uint(value) >> 16));
+  }
+  __device__ __forceinline__ float get(int warp, int row) const {
+    return __uint_as_float(std::uint32_t{exec_.template load_shared<std::uint16_t>(lane_, found_at(warp, row))} << 16);
   }
   /// Of the lane's rows, from the largest in each half of what its pieces have.
   __device__ __forceinline__ void find_scales(std::uint32_t (&most)[kOfLane], float (&scale)[kOfLane]) const {
@@ -125,12 +131,12 @@ class SixteenX : protected FewPart<kNvfp4, kForm> {
     }
     if (Part::row_groups(f_) > 1) {
 #pragma unroll
-      for (int i = 0; i < kOfLane; ++i) of_row(row_group_)[row(i)] = __uint_as_float(most[i]);
+      for (int i = 0; i < kOfLane; ++i) set(row_group_, row(i), __uint_as_float(most[i]));
       turn_barrier();
 #pragma unroll 1
       for (int warp = 0; warp < Part::row_groups(f_); ++warp) {
 #pragma unroll
-        for (int i = 0; i < kOfLane; ++i) most[i] = max(most[i], __float_as_uint(of_row(warp)[row(i)]));
+        for (int i = 0; i < kOfLane; ++i) most[i] = max(most[i], __float_as_uint(get(warp, row(i))));
       }
     }
 #pragma unroll

@@ -2,7 +2,7 @@
 //
 // What the engine writes is seen by wgmma as it is. What threads or cp.async write is not, and the fence that it takes
 // (fence.proxy.async) waits for all copies that are under way, which a ring of stages must not.
-// Source: PTX ISA 9.0, "cp.async.bulk.tensor", "mbarrier".
+// Source: PTX ISA 9.0, "cp.async.bulk", "cp.async.bulk.tensor", "mbarrier".
 #pragma once
 
 #include <cstdint>
@@ -53,6 +53,12 @@ __device__ __forceinline__ void prefetch_map(const TensorMap& map) { asm volatil
 __device__ __forceinline__ void copy_box(std::uint32_t to, const TensorMap& map, int column, int row, std::uint32_t barrier) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
                "l"(&map), "r"(column), "r"(row), "r"(barrier)
+               : "memory");
+}
+/// Bytes that lie in a row, whole pieces of 16 at addresses of 16.
+__device__ __forceinline__ void copy_bytes(std::uint32_t to, const std::uint8_t* from, int bytes, std::uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
+               "r"(bytes), "r"(barrier)
                : "memory");
 }
 #endif

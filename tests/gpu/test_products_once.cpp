@@ -302,14 +302,14 @@ TEST_CASE("every product kernel once: sm_90, plain products, X in several rounds
   };
   constexpr Shape kShapes[] = {
       {1, kPlain, 1, {68, 68}},       {2, kPlain, 1, {68, 68}},       {3, kPlain, 1, {68, 68}},
-      {5, kPlain, 1, {64, 54}},       {7, kPlain, 1, {36, 36}},       {9, kPlain, 1, {68, 68}},  // three rounds
-      {12, kPlain, 1, {36, 36}},      {16, kPlain, 1, {48, 48}},
+      {5, kPlain, 1, {64, 54}},       {7, kPlain, 1, {36, 36}},       {9, kPlain, 1, {52, 52}},
+      {12, kPlain, 1, {36, 36}},      {16, kPlain, 1, {36, 34}},
       {1, kHalves, 1, {68, 68}},      {2, kHalves, 1, {68, 68}},      {3, kHalves, 1, {36, 36}},
       {5, kHalves, 1, {36, 36}},      {7, kHalves, 1, {20, 20}},      {9, kHalves, 1, {36, 36}},  // three with 5 and with 9 rows
       {16, kHalves, 1, {20, 20}},
       {5, kWideHalves, 2, {52, 36}},  {6, kWideHalves, 4, {36, 0}},   {7, kWideHalves, 2, {36, 34}},
-      {8, kWideHalves, 2, {36, 0}},   {9, kWideHalves, 2, {68, 68}},  {12, kWideHalves, 2, {52, 52}},  // three with 9 rows
-      {15, kWideHalves, 8, {36, 0}},  {16, kWideHalves, 4, {36, 36}},
+      {8, kWideHalves, 2, {36, 0}},   {9, kWideHalves, 2, {52, 48}},  {12, kWideHalves, 2, {44, 40}},
+      {10, kWideHalves, 4, {36, 34}},  {14, kWideHalves, 2, {36, 34}},
   };
   for_operands([&](BlockFormat format, DType x) {
     for (const Shape& shape : kShapes) {
