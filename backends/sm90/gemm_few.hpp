@@ -44,21 +44,26 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
-      : X(params, shared), full_(base_ + zeros() + kFewFull + exec_.warp() * (8 * kFewRing)) {}
+      : X(params, shared), full_(base_ + zeros() + kFewFull + exec_.warp() * (8 * kFewRing)) {
+    code_row_ = (p_.code_batch == 0 ? 0 : static_cast<int>(batch_)) * p_.n + first_row_ + row_group_ * kFewWarpRows;
+  }
 
   __device__ __forceinline__ void run() {
     set_up_ring();
     if (!f_.early) cuda::wait_for_previous();
     // A block with all of K asks for W before its scales, one with half behind them: the other way round either takes longer.
-    if constexpr (kForm == FewForm::kPlain) fetch(first_ + turn_, 0);
+    if constexpr (kForm == FewForm::kPlain) fetch_first();
     this->write_zeros();
     this->set_up_barriers();
     this->fetch_scales();
-    if constexpr (kForm != FewForm::kPlain) fetch(first_ + turn_, 0);
+    if constexpr (kForm != FewForm::kPlain) fetch_first();
     cuda::wait_for_previous();
-    cuda::allow_dependents();
-    // Its second stage when X is there: behind W it would be late.
-    this->bring_x([&] { fetch(first_ + turn_ + turns_, 1); });
+    if (!kPaired || first_ + turn_ + turns_ >= last_) cuda::allow_dependents();
+    // The ring's second slot when X is there: behind so much of W it would be late, and so would be what the product before still asks for.
+    this->bring_x([&] {
+      if (!kPaired) fetch(first_ + turn_ + turns_, 1);
+      if (kPaired && !all_at_once()) fetch(first_ + turn_, 1);
+    });
     this->wait_for_operands();
 
 #pragma unroll
@@ -67,10 +72,14 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     std::uint32_t parity = 0;
 #pragma unroll 1
     for (int s = first_ + turn_; s < last_; s += turns_) {
+      if constexpr (kPaired) {
+        if (s + turns_ >= last_) cuda::allow_dependents();
+        multiply_own(s, parity);
+        parity ^= 1;
+        continue;
+      }
       barrier_wait(full_ + 8 * slot, parity);
-      if constexpr (kParts == 4) {
-        multiply_own(s - first_, slot);
-      } else if constexpr (kParts == 2 && !kNvfp4) {
+      if constexpr (kParts == 2 && !kNvfp4) {
         multiply_pairs(s - first_, slot);
       } else {
         multiply(s - first_, slot);
@@ -86,9 +95,19 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 
  private:
   static_assert(kFewRing == 2);
+  static constexpr bool kPaired = kParts == 4;
+  static constexpr int kSlotRows = few_slot_rows(8 / kParts);
+  static constexpr int kSlotBytes = kSlotRows * sm80::kCodeBytes;
+
+  /// Whether that is no more than half of the warps' rings.
+  [[nodiscard]] __device__ __forceinline__ bool all_at_once() const { return 2 * (last_ - first_) <= turns_; }
+  __device__ __forceinline__ void fetch_first() const {
+    fetch(first_ + turn_, 0);
+    if (kPaired && all_at_once()) fetch(first_ + turn_, 1);
+  }
 
   __device__ __forceinline__ std::uint32_t slot_offset(int slot) const {
-    return static_cast<std::uint32_t>((exec_.warp() * kFewRing + slot) * kFewStageBytes);
+    return static_cast<std::uint32_t>((exec_.warp() * kFewRing + slot) * kSlotBytes);
   }
   __device__ __forceinline__ static std::uint32_t code_offset(int row, int chunk) {
     return static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
@@ -105,14 +124,13 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
   /// A warp's stage. Columns past the end are zeros; rows past the end may be the next weight's: what they give is not written.
   __device__ __forceinline__ void fetch(int stage, int slot) const {
     if (stage >= last_ || lane_.id != 0) return;
-    const int weight = p_.code_batch == 0 ? 0 : static_cast<int>(batch_);
-    barrier_expect(full_ + 8 * slot, kFewStageBytes);
-    copy_box(base_ + slot_offset(slot), f_.w, stage * sm80::kCodeBytes, weight * p_.n + first_row_ + row_group_ * kFewWarpRows,
-             full_ + 8 * slot);
+    barrier_expect(full_ + 8 * slot, kSlotBytes);
+    copy_box(base_ + slot_offset(slot), f_.w, stage * sm80::kCodeBytes, code_row_ + (kPaired ? slot * kSlotRows : 0), full_ + 8 * slot);
   }
 
   /// multiply() with sums of each lane's own. Lane t of a row takes chunk t of its codes, which is a group of MXFP4 and two of NVFP4.
-  __device__ __forceinline__ void multiply_own(int stage, int slot) {
+  __device__ __forceinline__ void multiply_own(int at_stage, std::uint32_t parity) {
+    const int stage = at_stage - first_;
     constexpr int kGroups = kNvfp4 ? 2 : 1;
     const int g = lane_.id / 4;
     const int t = lane_.id % 4;
@@ -125,10 +143,11 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     for (int w = 0; w < 4; ++w) exec_.load_shared_16(lane_, at + 16 * w, x[w]);
     const int first = row_group_ * kFewWarpRows + g;
     const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
-    std::uint32_t scales = static_cast<std::uint32_t>(kFewScales + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
-    const std::uint32_t codes = slot_offset(slot) + code_offset(g, t);
+    std::uint32_t scales = static_cast<std::uint32_t>(few_scales(8 / kParts) + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
+    const std::uint32_t codes = slot_offset(0) + code_offset(g, t);
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
+      if (tile % (kRowTiles / 2) == 0) barrier_wait(full_ + 8 * (tile / (kRowTiles / 2)), parity);
       float scale[2][kGroups];
       std::uint32_t words[2][4];
 #pragma unroll
@@ -148,7 +167,13 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
       for (int group = 0; group < kGroups; ++group) {
         float part[4] = {};
 #pragma unroll
-        for (int w = group * (4 / kGroups); w < (group + 1) * (4 / kGroups); ++w) multiply_words(words[0][w], words[1][w], x[w], part);
+        for (int w = group * (4 / kGroups); w < (group + 1) * (4 / kGroups); ++w) {
+          multiply_words(words[0][w], words[1][w], x[w], part);
+          if (w == 0 && tile % (kRowTiles / 2) == kRowTiles / 2 - 1) {  // all words of a slot are in registers
+            __syncwarp();
+            fetch(at_stage + turns_, tile / (kRowTiles / 2));
+          }
+        }
 #pragma unroll
         for (int v = 0; v < 4; ++v) sums_[tile][v] = fmaf(scale[v / 2][group], part[v], sums_[tile][v]);
       }
@@ -165,7 +190,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     const std::uint32_t x_step = has_pair_x() ? 64 : 0;
     const int first = row_group_ * kFewWarpRows + g;
     const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
-    const auto scales = static_cast<std::uint32_t>(kFewScales + first * scale_pitch_ + stage * kScaleBytes + before + 2 * p);
+    const auto scales = static_cast<std::uint32_t>(few_scales(8 / kParts) + first * scale_pitch_ + stage * kScaleBytes + before + 2 * p);
     const std::uint32_t codes = slot_offset(slot) + code_offset(g, 2 * p) + static_cast<std::uint32_t>(8 * half);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -217,7 +242,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     const int shift = 8 * misalignment(first_row_ + row_group_ * kFewWarpRows + g);  // of its rows 8, 16, ... further too
 #pragma unroll
     for (int o = 0; o < 2 * kRowTiles; ++o) {
-      load_scales(static_cast<std::uint32_t>(kFewScales + (row_group_ * kFewWarpRows + 8 * o + g) * scale_pitch_ + stage * kScaleBytes),
+      load_scales(static_cast<std::uint32_t>(few_scales(8 / kParts) + (row_group_ * kFewWarpRows + 8 * o + g) * scale_pitch_ + stage * kScaleBytes),
                   shift, t, scale[o]);
     }
 #pragma unroll
@@ -317,6 +342,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     }
   }
 
+  int code_row_;
   std::uint32_t full_;  // the warp's barriers: a stage of its ring has come
   float sums_[kRowTiles][4];
 };

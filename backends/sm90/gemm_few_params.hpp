@@ -55,13 +55,19 @@ enum class FewForm {
 /// Floats; puts a lane group's sums into different banks.
 [[nodiscard]] FP4PA_FN constexpr int few_sum_pitch(int row_groups) { return few_rows(row_groups) + 4; }
 
-inline constexpr int kFewScales = kFewWarps * kFewRing * kFewStageBytes;  // where they begin: behind the rings
-[[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages) {
-  return kFewScales + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
+/// With one or two rows of X a ring has one stage, in two halves of its rows, and a thread 64 registers: a multiprocessor can hold a block
+/// of this product and one of the next, which comes in while this one ends.
+inline constexpr int kFewPairedX = 2;
+[[nodiscard]] FP4PA_FN constexpr int few_slot_rows(int m) { return m <= kFewPairedX ? kFewWarpRows / 2 : kFewWarpRows; }
+[[nodiscard]] FP4PA_FN constexpr int few_scales(int m) {  // where they begin: behind the rings
+  return kFewWarps * kFewRing * few_slot_rows(m) * sm80::kCodeBytes;
+}
+[[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages, int m) {
+  return few_scales(m) + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
 }
 /// Behind X: zeros, a barrier of the scales, one of what other blocks give, and one of each stage of the rings.
 [[nodiscard]] FP4PA_FN constexpr int few_zeros(bool nvfp4, int row_groups, int stages, int m) {
-  return few_x(nvfp4, row_groups, stages) + m * few_x_pitch(stages);
+  return few_x(nvfp4, row_groups, stages, m) + m * few_x_pitch(stages);
 }
 inline constexpr int kFewZeros = 64;             // bytes
 inline constexpr int kFewFull = kFewZeros + 16;  // from the zeros to the rings' barriers
@@ -71,7 +77,7 @@ inline constexpr int kFewFull = kFewZeros + 16;  // from the zeros to the rings'
 // Sums take the rings' place: of all rows, X's eights and groups of warps. Behind them lies what other blocks give: of two blocks sums of
 // half of the rows, [m][rows / 2]; of any number of them, for each of the block's turns and each block, a sum of each thread.
 inline constexpr int kFewGivenBytes = most_given(kFewMostX) * kFewThreads * 4;
-inline constexpr int kFewGiven = kFewScales - kFewGivenBytes;
+inline constexpr int kFewGiven = few_scales(1) - kFewGivenBytes;
 static_assert(kFewGivenBytes >= kFewMostX * few_rows(kFewMostRowGroups) / 2 * 4);
 static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewGiven);
 static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewGiven);

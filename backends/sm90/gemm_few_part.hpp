@@ -71,31 +71,21 @@ class FewPart {
   /// is there.
   __device__ __forceinline__ void set_up_barriers() const {
     if (thread_ == 0) {
-      barrier_init(scales_there_, kPlain ? 1 : 2 * kFewThreads);
+      barrier_init(scales_there_, kPlain ? kFewWarps : 2 * kFewThreads);
       if constexpr (kDivided) barrier_init(given_there(), 1);
       barrier_init_fence();
-      if constexpr (kPlain) barrier_expect(scales_there_, static_cast<std::uint32_t>(rows_ * (last_ - first_) * kScaleBytes));
     }
     __syncthreads();
   }
   /// Asks for all scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
   __device__ __forceinline__ void fetch_scales() const {
     if constexpr (kPlain) {
-      if (lane_.id != 0) return;
-      const int bytes = (last_ - first_) * kScaleBytes;
-      const std::uint8_t* from = scales_ + std::int64_t{first_row_ + exec_.warp()} * p_.groups + first_ * kScaleBytes;
-      std::uint32_t to = base_ + static_cast<std::uint32_t>(scales_at_ + exec_.warp() * scale_pitch_);
-#pragma unroll 1
-      for (int row = exec_.warp(); row < rows_; row += kFewWarps) {
-        copy_bytes(to, from, bytes, scales_there_);
-        from += std::int64_t{kFewWarps} * p_.groups;
-        to += static_cast<std::uint32_t>(kFewWarps * scale_pitch_);
-      }
-      return;
+      if (lane_.id == 0) copy_scale_rows();
+    } else {
+      ask_for_scales();
+      asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(scales_there_) : "memory");
+      barrier_arrive(scales_there_);  // for what was not copied but written
     }
-    ask_for_scales();
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(scales_there_) : "memory");
-    barrier_arrive(scales_there_);  // for what was not copied but written
   }
   __device__ __forceinline__ void wait_for_scales() const { barrier_wait(scales_there_, 0); }
 
@@ -135,6 +125,19 @@ class FewPart {
   const std::uint8_t* scales_;
 
  private:
+  /// A warp's rows, of a plain product.
+  __device__ __forceinline__ void copy_scale_rows() const {
+    const int bytes = (last_ - first_) * kScaleBytes;
+    barrier_expect(scales_there_, static_cast<std::uint32_t>(rows_ / kFewWarps * bytes));
+    const std::uint8_t* from = scales_ + std::int64_t{first_row_ + exec_.warp()} * p_.groups + first_ * kScaleBytes;
+    std::uint32_t to = base_ + static_cast<std::uint32_t>(scales_at_ + exec_.warp() * scale_pitch_);
+#pragma unroll 1
+    for (int row = exec_.warp(); row < rows_; row += kFewWarps) {
+      copy_bytes(to, from, bytes, scales_there_);
+      from += std::int64_t{kFewWarps} * p_.groups;
+      to += static_cast<std::uint32_t>(kFewWarps * scale_pitch_);
+    }
+  }
   __device__ __forceinline__ void ask_for_scales() const {
     const int from = first_ * kScaleBytes;
     const int bytes = (last_ - first_) * kScaleBytes;
