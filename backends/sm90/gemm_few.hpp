@@ -3,9 +3,9 @@
 // A multiprocessor's share of a large weight is hardly more than its shared memory, so that a block runs for a few microseconds, and
 // what counts is that all of its loads are under way at once and that warps never wait for one another: a block has all of
 // X and of the scales of its part of K in shared memory from the start, of X each warp what it brought in itself (gemm_few_x.hpp), and
-// each warp has a ring of two stages of W of its own, 64 rows by 128 columns each, that it alone reads. A lane asks the copy engine for
-// a stage: copies by every lane, with an address and a question whether the row exists for each, took an eighth of the loop's
-// instructions.
+// each warp has a ring of W of its own, 64 rows by 128 columns a stage, that it alone reads: two stages, or, with one or two rows of X,
+// one in two halves, so that a block of the next product has room beside this one's while it ends. A lane asks the copy engine:
+// copies by every lane, with an address and a question whether the row exists for each, took an eighth of the loop's instructions.
 //
 // W is the A operand of mma.sync in f16. More than four rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and
 // E8M0 scales the sums of their 32 columns, both exactly.
@@ -15,8 +15,7 @@
 // - One or two rows: a lane takes 32 neighbouring codes of a row, and X stands in column 2 t + i of B where lane t's codes meet row i
 //   of X, with zeros elsewhere. So a lane's sums are those of its own 32 columns alone.
 // - Three or four: two lanes share a group, and X stands in column 4 p + i where the codes of lanes 2 p and 2 p + 1 meet row i.
-// Sums of a block's warps, then of the cluster's blocks that divide K, are added
-// in the order of K.
+// Sums of a block's warps, then of the cluster's blocks that divide K, are added in the order of K.
 //
 // Back to back, the next product's blocks come in as this one's leave. What runs once is short, in loops that are not unrolled: fetching
 // code takes longer than executing it.
@@ -44,9 +43,9 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
-      : X(params, shared), full_(base_ + zeros() + kFewFull + exec_.warp() * (8 * kFewRing)) {
-    code_row_ = (p_.code_batch == 0 ? 0 : static_cast<int>(batch_)) * p_.n + first_row_ + row_group_ * kFewWarpRows;
-  }
+      : X(params, shared),
+        code_row_((p_.code_batch == 0 ? 0 : static_cast<int>(batch_)) * p_.n + first_row_ + row_group_ * kFewWarpRows),
+        full_(base_ + zeros() + kFewFull + exec_.warp() * (8 * kFewRing)) {}
 
   __device__ __forceinline__ void run() {
     set_up_ring();
@@ -58,8 +57,9 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     this->fetch_scales();
     if constexpr (kForm != FewForm::kPlain) fetch_first();
     cuda::wait_for_previous();
+    // Where blocks of two products share a multiprocessor, the next one's W would delay this one's but for its last stage.
     if (!kPaired || first_ + turn_ + turns_ >= last_) cuda::allow_dependents();
-    // The ring's second slot when X is there: behind so much of W it would be late, and so would be what the product before still asks for.
+    // The ring's second slot when X is there: behind so much of W it would be late, and so would what the product before still waits for.
     this->bring_x([&] {
       if (!kPaired) fetch(first_ + turn_ + turns_, 1);
       if (kPaired && !all_at_once()) fetch(first_ + turn_, 1);
@@ -95,11 +95,13 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 
  private:
   static_assert(kFewRing == 2);
-  static constexpr bool kPaired = kParts == 4;
-  static constexpr int kSlotRows = few_slot_rows(8 / kParts);
+  static constexpr int kMostX = 8 / kParts;
+  static constexpr bool kPaired = kMostX <= kFewPairedX;  // with a block of the next product
+  static constexpr int kScales = few_scales(kMostX);
+  static constexpr int kSlotRows = few_slot_rows(kMostX);
   static constexpr int kSlotBytes = kSlotRows * sm80::kCodeBytes;
 
-  /// Whether that is no more than half of the warps' rings.
+  /// Whether a block has so little of W, a half of its rings or less, that nothing is late behind it.
   [[nodiscard]] __device__ __forceinline__ bool all_at_once() const { return 2 * (last_ - first_) <= turns_; }
   __device__ __forceinline__ void fetch_first() const {
     fetch(first_ + turn_, 0);
@@ -121,15 +123,18 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     }
     __syncwarp();
   }
-  /// A warp's stage. Columns past the end are zeros; rows past the end may be the next weight's: what they give is not written.
+  /// A slot of a warp's stage. Columns past the end are zeros; rows past the end may be the next weight's: what they give is not written.
   __device__ __forceinline__ void fetch(int stage, int slot) const {
     if (stage >= last_ || lane_.id != 0) return;
     barrier_expect(full_ + 8 * slot, kSlotBytes);
     copy_box(base_ + slot_offset(slot), f_.w, stage * sm80::kCodeBytes, code_row_ + (kPaired ? slot * kSlotRows : 0), full_ + 8 * slot);
   }
 
-  /// multiply() with sums of each lane's own. Lane t of a row takes chunk t of its codes, which is a group of MXFP4 and two of NVFP4.
+  /// multiply() with sums of each lane's own. Lane t of a row takes chunk t of its codes, which is a group of MXFP4 and two of NVFP4. Waits
+  /// for the ring's halves, and asks for the next stage's as soon as their words are in registers.
+  /// @param at_stage  of K
   __device__ __forceinline__ void multiply_own(int at_stage, std::uint32_t parity) {
+    constexpr int kTilesOfHalf = kRowTiles / 2;
     const int stage = at_stage - first_;
     constexpr int kGroups = kNvfp4 ? 2 : 1;
     const int g = lane_.id / 4;
@@ -143,11 +148,11 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     for (int w = 0; w < 4; ++w) exec_.load_shared_16(lane_, at + 16 * w, x[w]);
     const int first = row_group_ * kFewWarpRows + g;
     const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
-    std::uint32_t scales = static_cast<std::uint32_t>(few_scales(8 / kParts) + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
+    std::uint32_t scales = static_cast<std::uint32_t>(kScales + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
     const std::uint32_t codes = slot_offset(0) + code_offset(g, t);
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
-      if (tile % (kRowTiles / 2) == 0) barrier_wait(full_ + 8 * (tile / (kRowTiles / 2)), parity);
+      if (tile % kTilesOfHalf == 0) barrier_wait(full_ + 8 * (tile / kTilesOfHalf), parity);
       float scale[2][kGroups];
       std::uint32_t words[2][4];
 #pragma unroll
@@ -169,9 +174,9 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 #pragma unroll
         for (int w = group * (4 / kGroups); w < (group + 1) * (4 / kGroups); ++w) {
           multiply_words(words[0][w], words[1][w], x[w], part);
-          if (w == 0 && tile % (kRowTiles / 2) == kRowTiles / 2 - 1) {  // all words of a slot are in registers
+          if (w == 0 && tile % kTilesOfHalf == kTilesOfHalf - 1) {  // all words are in registers, or these products were not made
             __syncwarp();
-            fetch(at_stage + turns_, tile / (kRowTiles / 2));
+            fetch(at_stage + turns_, tile / kTilesOfHalf);
           }
         }
 #pragma unroll
@@ -190,7 +195,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     const std::uint32_t x_step = has_pair_x() ? 64 : 0;
     const int first = row_group_ * kFewWarpRows + g;
     const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
-    const auto scales = static_cast<std::uint32_t>(few_scales(8 / kParts) + first * scale_pitch_ + stage * kScaleBytes + before + 2 * p);
+    const auto scales = static_cast<std::uint32_t>(kScales + first * scale_pitch_ + stage * kScaleBytes + before + 2 * p);
     const std::uint32_t codes = slot_offset(slot) + code_offset(g, 2 * p) + static_cast<std::uint32_t>(8 * half);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -242,7 +247,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     const int shift = 8 * misalignment(first_row_ + row_group_ * kFewWarpRows + g);  // of its rows 8, 16, ... further too
 #pragma unroll
     for (int o = 0; o < 2 * kRowTiles; ++o) {
-      load_scales(static_cast<std::uint32_t>(few_scales(8 / kParts) + (row_group_ * kFewWarpRows + 8 * o + g) * scale_pitch_ + stage * kScaleBytes),
+      load_scales(static_cast<std::uint32_t>(kScales + (row_group_ * kFewWarpRows + 8 * o + g) * scale_pitch_ + stage * kScaleBytes),
                   shift, t, scale[o]);
     }
 #pragma unroll
@@ -342,8 +347,8 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     }
   }
 
-  int code_row_;
-  std::uint32_t full_;  // the warp's barriers: a stage of its ring has come
+  int code_row_;        // the warp's first, of all weights
+  std::uint32_t full_;  // its barriers: a slot of its ring has come
   float sums_[kRowTiles][4];
 };
 

@@ -13,8 +13,7 @@ namespace fp4pa::sm90 {
 inline constexpr int kFewWarps = 16;
 inline constexpr int kFewThreads = 32 * kFewWarps;
 inline constexpr int kFewWarpRows = 64;  // of W
-inline constexpr int kFewRing = 2;       // stages of a warp
-inline constexpr int kFewStageBytes = kFewWarpRows * sm80::kCodeBytes;
+inline constexpr int kFewRing = 2;       // slots of a warp: stages, or halves of one
 inline constexpr int kFewMostX = 8;        // rows of X
 inline constexpr int kFewMostRowGroups = 8;
 inline constexpr int kFewMostStages = 1024;  // of a block: one row of X alone fills a multiprocessor's shared memory

@@ -22,7 +22,8 @@ class FewX : protected FewPart<kNvfp4, kForm> {
       Part::thread_, Part::turn_, Part::turn_barrier, Part::turns_;
 
   __device__ __forceinline__ FewX(const FewParams& params, std::uint8_t* shared)
-      : Part(params, shared, few_scales(kRows), few_zeros(kNvfp4, Part::row_groups(params), params.block_stages, params.gemm.m) + kFewZeros),
+      : Part(params, shared, few_scales(kRows),
+             few_zeros(kNvfp4, Part::row_groups(params), params.block_stages, params.gemm.m) + kFewZeros),
         x_pitch_(few_x_pitch(params.block_stages)),
         x_at_(few_x(kNvfp4, Part::row_groups(params), params.block_stages, kRows)) {}
 

@@ -1,9 +1,9 @@
 // C = X W^T with W in FP4 and 9 to 16 rows of X on sm_90, on mma.sync.
 //
 // Blocks divide rows of W and K as in gemm_few.hpp, with X and the scales of a block's part of K in shared memory. X takes so much of
-// it that there is no room for a ring of W: a warp loads the next stage's codes to registers, half of its rows while it multiplies
-// the others. A lane takes 32 neighbouring codes of a row as they lie in memory, so that lanes of four have different scales, which are
-// multiplied into the codes, exactly. E8M0 scales outside of 2^-20 to 2^4 multiply sums of one lane's columns at a time.
+// it that a warp's ring has one stage of W, in two halves: a half goes to registers when it has come, and is asked for again while it is
+// multiplied. A lane takes 32 neighbouring codes of a row as they lie in memory, so that lanes of four have different scales, which are
+// multiplied into the codes, exactly. E8M0 scales outside of 2^-20 to 2^4 are 0 there, and what they multiply is added behind the loop.
 //
 // What comes before and after the loop is as many instructions as the loop itself if one does not take care: distances between pieces of
 // X are constants (gemm_sixteen_x.hpp), and sums are added as they lie in registers, four at a time.
@@ -33,7 +33,10 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
       X::misalignment, X::p_, X::row_group_, X::rows_, X::scale_pitch_, X::shared_, X::turn_, X::turns_, X::x_offset;
 
  public:
-  __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared) : X(params, shared), own_row_(first_row_), full_(this->scales_there_ + (kSixteenFull - kSixteenScalesThere) + exec_.warp() * (8 * kSixteenRing)) {
+  __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared)
+      : X(params, shared),
+        own_row_(first_row_),
+        full_(this->scales_there_ + (kSixteenFull - kSixteenScalesThere) + exec_.warp() * (8 * kSixteenRing)) {
     // The last block begins early enough for all of its rows to exist, and writes its own.
     if (!kPlain && first_row_ > p_.n - rows_) first_row_ = p_.n - rows_;
   }
@@ -112,11 +115,6 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) exec_.load_shared_16(lane_, at + static_cast<std::uint32_t>(8 * i * sm80::kCodeBytes), words_[i]);
   }
-  /// The half's words are in registers: asks for the next stage's.
-  __device__ __forceinline__ void fetch_next(int stage, int half) const {
-    __syncwarp();
-    fetch(stage + turns_, half);
-  }
 
   /// Where a lane reads X and scales of the block's first stage. Rows that X does not have are some row's copy: their products are
   /// nobody's.
@@ -150,9 +148,6 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
   __device__ __forceinline__ std::uint32_t scale_at(int stage, int half, int o) const {
     return scale_at_ + (stage - first_) * kScaleBytes + static_cast<std::uint32_t>(kRowTiles * half + o) * (8 * scale_pitch_);
   }
-  __device__ __forceinline__ std::uint32_t e8m0(int stage, int half, int o) const {
-    return exec_.template load_shared<std::uint8_t>(lane_, scale_at(stage, half, o));
-  }
   /// Whether f16 does not hold codes times a scale. A row's scales behind its last are zeros, and so is X.
   __device__ __forceinline__ bool is_outside(std::uint32_t e, int stage) const {
     return !sm80::in_f16(e) && (kPlain || stage * 4 + lane_.id % 4 < p_.groups);
@@ -166,7 +161,7 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
       if constexpr (kNvfp4) {
         factor[o] = sm80::e4m3_to_f16(exec_.template load_shared<std::uint16_t>(lane_, scale_at(stage, half, o)) & 0x7f7fu);
       } else {
-        const std::uint32_t e = e8m0(stage, half, o);
+        const std::uint32_t e = exec_.template load_shared<std::uint8_t>(lane_, scale_at(stage, half, o));
         const bool outside = is_outside(e, stage);
         outside_ |= outside;
         factor[o] = outside ? 0 : e * (0x10001u << 10) - kE8m0Zero;
