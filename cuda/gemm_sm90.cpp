@@ -221,7 +221,7 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool e
   const bool described = !d.few ? describe_codes(d.w_rows, &many.w) &&
                                       describe(x_type, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m, gemm.x_row * 2,
                                                sm90::kPanelDims, d.x_rows, &many.x)
-                         : describe_codes(gemm.m > sm90::kFewMostX ? sm90::kSixteenWarpRows : sm90::few_slot_rows(gemm.m), &few.w);
+                         : describe_codes(gemm.m > sm90::kFewMostX ? sm90::kFewHalfRows : sm90::few_slot_rows(gemm.m), &few.w);
   if (!described) {
     return api::fail(Status::kDeviceError, "describing an operand of %d rows of x to the copy engine: the driver refused", gemm.m);
   }

@@ -8,7 +8,7 @@ namespace fp4pa::cuda {
 namespace {
 
 template <bool kNvfp4, bool kBf16, int kParts, sm90::FewForm kForm>
-__global__ void __launch_bounds__(sm90::kFewThreads, kParts == 4 ? 2 : 1) gemm_few(const __grid_constant__ sm90::FewParams params) {
+__global__ void __launch_bounds__(sm90::kFewThreads, 8 / kParts <= sm90::kFewPairedX ? 2 : 1) gemm_few(const __grid_constant__ sm90::FewParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
   sm90::FewBlock<kNvfp4, kParts, kBf16, kForm>(params, shared).run();
 }

@@ -38,17 +38,17 @@ namespace fp4pa::sm90 {
 template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm>
 class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
   using X = FewResults<kNvfp4, kParts, kBf16, kForm>;
-  using X::base_, X::batch_, X::exec_, X::f_, X::first_, X::first_row_, X::kRowTiles, X::kScaleBytes, X::lane_, X::last_,
+  using X::base_, X::batch_, X::code_offset, X::exec_, X::f_, X::first_, X::first_row_, X::kRowTiles, X::kScaleBytes, X::lane_, X::last_,
       X::misalignment, X::p_, X::row_group_, X::scale_pitch_, X::turn_, X::turns_, X::x_at_, X::x_pitch_, X::zeros;
 
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
       : X(params, shared),
-        code_row_((p_.code_batch == 0 ? 0 : static_cast<int>(batch_)) * p_.n + first_row_ + row_group_ * kFewWarpRows),
+        code_row_(this->code_row()),
         full_(base_ + zeros() + kFewFull + exec_.warp() * (8 * kFewRing)) {}
 
   __device__ __forceinline__ void run() {
-    set_up_ring();
+    this->set_up_ring(full_);
     if (!f_.early) cuda::wait_for_previous();
     // A block with all of K asks for W before its scales, one with half behind them: the other way round either takes longer.
     if constexpr (kForm == FewForm::kPlain) fetch_first();
@@ -99,7 +99,6 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
   static constexpr bool kPaired = kMostX <= kFewPairedX;  // with a block of the next product
   static constexpr int kScales = few_scales(kMostX);
   static constexpr int kSlotRows = few_slot_rows(kMostX);
-  static constexpr int kSlotBytes = kSlotRows * sm80::kCodeBytes;
 
   /// Whether a block has so little of W, a half of its rings or less, that nothing is late behind it.
   [[nodiscard]] __device__ __forceinline__ bool all_at_once() const { return 2 * (last_ - first_) <= turns_; }
@@ -108,27 +107,11 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     if (kPaired && all_at_once()) fetch(first_ + turn_, 1);
   }
 
-  __device__ __forceinline__ std::uint32_t slot_offset(int slot) const {
-    return static_cast<std::uint32_t>((exec_.warp() * kFewRing + slot) * kSlotBytes);
-  }
-  __device__ __forceinline__ static std::uint32_t code_offset(int row, int chunk) {
-    return static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
-  }
-
-  __device__ __forceinline__ void set_up_ring() const {
-    if (lane_.id == 0) {
-#pragma unroll
-      for (int slot = 0; slot < kFewRing; ++slot) barrier_init(full_ + 8 * slot, 1);
-      barrier_init_fence();
-    }
-    __syncwarp();
-  }
-  /// A slot of a warp's stage. Columns past the end are zeros; rows past the end may be the next weight's: what they give is not written.
   __device__ __forceinline__ void fetch(int stage, int slot) const {
     if (stage >= last_ || lane_.id != 0) return;
-    barrier_expect(full_ + 8 * slot, kSlotBytes);
-    copy_box(base_ + slot_offset(slot), f_.w, stage * sm80::kCodeBytes, code_row_ + (kPaired ? slot * kSlotRows : 0), full_ + 8 * slot);
+    this->template fetch_slot<kSlotRows>(full_, stage, slot, code_row_);
   }
+  __device__ __forceinline__ std::uint32_t slot_offset(int slot) const { return X::template slot_offset<kSlotRows>(slot); }
 
   /// multiply() with sums of each lane's own. Lane t of a row takes chunk t of its codes, which is a group of MXFP4 and two of NVFP4. Waits
   /// for the ring's halves, and asks for the next stage's as soon as their words are in registers.

@@ -57,7 +57,8 @@ enum class FewForm {
 /// With one or two rows of X a ring has one stage, in two halves of its rows, and a thread 64 registers: a multiprocessor can hold a block
 /// of this product and one of the next, which comes in while this one ends.
 inline constexpr int kFewPairedX = 2;
-[[nodiscard]] FP4PA_FN constexpr int few_slot_rows(int m) { return m <= kFewPairedX ? kFewWarpRows / 2 : kFewWarpRows; }
+inline constexpr int kFewHalfRows = kFewWarpRows / kFewRing;
+[[nodiscard]] FP4PA_FN constexpr int few_slot_rows(int m) { return m <= kFewPairedX ? kFewHalfRows : kFewWarpRows; }
 [[nodiscard]] FP4PA_FN constexpr int few_scales(int m) {  // where they begin: behind the rings
   return kFewWarps * kFewRing * few_slot_rows(m) * sm80::kCodeBytes;
 }
@@ -81,12 +82,9 @@ static_assert(kFewGivenBytes >= kFewMostX * few_rows(kFewMostRowGroups) / 2 * 4)
 static_assert(kFewWarps / kFewMostRowGroups * kFewMostX * few_sum_pitch(kFewMostRowGroups) * 4 <= kFewGiven);
 static_assert(kFewWarps * kFewMostX * few_sum_pitch(1) * 4 <= kFewGiven);
 
-// With 9 to 16 rows (gemm_sixteen.hpp) a warp's ring has the two halves of a stage, of 32 rows of W each; scales, then X, follow.
+// With 9 to 16 rows (gemm_sixteen.hpp) X leaves room for rings of halves, too; scales, then X, follow.
 inline constexpr int kSixteenX = 16;
-inline constexpr int kSixteenRing = 2;
-inline constexpr int kSixteenWarpRows = kFewWarpRows / kSixteenRing;  // of a half
-inline constexpr int kSixteenHalfBytes = kSixteenWarpRows * sm80::kCodeBytes;
-inline constexpr int kSixteenScales = kFewWarps * kSixteenRing * kSixteenHalfBytes;
+inline constexpr int kSixteenScales = kFewWarps * kFewRing * kFewHalfRows * sm80::kCodeBytes;
 inline constexpr int kSixteenSums = kFewWarps * kFewWarpRows * kSixteenX * 4;  // which take the operands' place
 inline constexpr int kSixteenUnitBytes = 16 * 8 * 4;  // sums of 16 rows of W by 8 of X
 /// Behind them, what other blocks give: of two blocks sums of half of the rows, of any number of them the block's units by all.
@@ -111,7 +109,7 @@ inline constexpr int kSixteenUnitBytes = 16 * 8 * 4;  // sums of 16 rows of W by
 inline constexpr int kSixteenScalesThere = 2 * kSixteenX * kFewWarps;
 inline constexpr int kSixteenFull = kSixteenScalesThere + 16;
 [[nodiscard]] FP4PA_FN constexpr int sixteen_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
-  return sixteen_rows(nvfp4, row_groups, stages, m) + kSixteenFull + 8 * kFewWarps * kSixteenRing;
+  return sixteen_rows(nvfp4, row_groups, stages, m) + kSixteenFull + 8 * kFewWarps * kFewRing;
 }
 
 }  // namespace fp4pa::sm90

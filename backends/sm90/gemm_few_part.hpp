@@ -67,6 +67,36 @@ class FewPart {
                              static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
   }
 
+  /// A warp's ring: the barriers of its slots, and where a slot lies.
+  __device__ __forceinline__ void set_up_ring(std::uint32_t full) const {
+    if (lane_.id == 0) {
+#pragma unroll
+      for (int slot = 0; slot < kFewRing; ++slot) barrier_init(full + 8 * slot, 1);
+      barrier_init_fence();
+    }
+    __syncwarp();
+  }
+  template <int kSlotRows>
+  __device__ __forceinline__ std::uint32_t slot_offset(int slot) const {
+    return static_cast<std::uint32_t>((exec_.warp() * kFewRing + slot) * (kSlotRows * sm80::kCodeBytes));
+  }
+  /// From the start of a slot, whose rows' chunks lie as the copy engine's 64-byte swizzle has them.
+  __device__ __forceinline__ static std::uint32_t code_offset(int row, int chunk) {
+    return static_cast<std::uint32_t>(row * sm80::kCodeBytes + ((chunk ^ (row >> 1)) & 3) * 16);
+  }
+  /// Asks for a slot of a stage, by the warp's first lane. Columns past the end are zeros; rows past the end may be the next weight's: what
+  /// they give is not written.
+  /// @param row  the warp's first, of all weights
+  template <int kSlotRows>
+  __device__ __forceinline__ void fetch_slot(std::uint32_t full, int stage, int slot, int row) const {
+    barrier_expect(full + 8 * slot, kSlotRows * sm80::kCodeBytes);
+    copy_box(base_ + slot_offset<kSlotRows>(slot), f_.w, stage * sm80::kCodeBytes, row + (kSlotRows < kFewWarpRows ? slot * kSlotRows : 0),
+             full + 8 * slot);
+  }
+  [[nodiscard]] __device__ __forceinline__ int code_row() const {
+    return (p_.code_batch == 0 ? 0 : static_cast<int>(batch_)) * p_.n + first_row_ + row_group_ * kFewWarpRows;
+  }
+
   /// Makes the barriers of the block's scales and of what other blocks give. All threads of the block meet, so that what they wrote before
   /// is there.
   __device__ __forceinline__ void set_up_barriers() const {

@@ -36,13 +36,13 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
   __device__ __forceinline__ SixteenBlock(const FewParams& params, std::uint8_t* shared)
       : X(params, shared),
         own_row_(first_row_),
-        full_(this->scales_there_ + (kSixteenFull - kSixteenScalesThere) + exec_.warp() * (8 * kSixteenRing)) {
+        full_(this->scales_there_ + (kSixteenFull - kSixteenScalesThere) + exec_.warp() * (8 * kFewRing)) {
     // The last block begins early enough for all of its rows to exist, and writes its own.
     if (!kPlain && first_row_ > p_.n - rows_) first_row_ = p_.n - rows_;
   }
 
   __device__ __forceinline__ void run() {
-    set_up_ring();
+    this->set_up_ring(full_);
     if (!f_.early) cuda::wait_for_previous();
     fetch(first_ + turn_, 0);
     fetch(first_ + turn_, 1);
@@ -60,7 +60,7 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
 #pragma unroll 1
     for (int s = first_ + turn_; s < last_; s += turns_) {
 #pragma unroll
-      for (int half = 0; half < kSixteenRing; ++half) {
+      for (int half = 0; half < kFewRing; ++half) {
         barrier_wait(full_ + 8 * half, parity);
         read_half(half);
         multiply(s, half);
@@ -88,30 +88,15 @@ class SixteenBlock : SixteenX<kNvfp4, kBf16, sixteen_held(kForm), kForm> {
 
   /// A lane's first row of W, of the block.
   __device__ __forceinline__ int lane_row() const { return row_group_ * kFewWarpRows + lane_.id / 4; }
-  __device__ __forceinline__ void set_up_ring() const {
-    if (lane_.id == 0) {
-#pragma unroll
-      for (int half = 0; half < kSixteenRing; ++half) barrier_init(full_ + 8 * half, 1);
-      barrier_init_fence();
-    }
-    __syncwarp();
-  }
-  __device__ __forceinline__ std::uint32_t half_offset(int half) const {
-    return static_cast<std::uint32_t>((exec_.warp() * kSixteenRing + half) * kSixteenHalfBytes);
-  }
-  /// Asks for half of a stage's rows. Columns past the end are zeros.
+  /// Asks for half of a stage's rows.
   __device__ __forceinline__ void fetch(int stage, int half) const {
-    if (stage >= last_ || lane_.id != 0) return;
-    const int weight = p_.code_batch == 0 ? 0 : static_cast<int>(batch_);
-    barrier_expect(full_ + 8 * half, kSixteenHalfBytes);
-    copy_box(base_ + half_offset(half), f_.w, stage * sm80::kCodeBytes,
-             weight * p_.n + first_row_ + row_group_ * kFewWarpRows + half * kSixteenWarpRows, full_ + 8 * half);
+    if (stage < last_ && lane_.id == 0) this->template fetch_slot<kFewHalfRows>(full_, stage, half, this->code_row());
   }
   /// A half's words to registers: chunk t of rows g + 8 o.
   __device__ __forceinline__ void read_half(int half) {
     const int g = lane_.id / 4;
     const int t = lane_.id % 4;
-    const std::uint32_t at = half_offset(half) + static_cast<std::uint32_t>(g * sm80::kCodeBytes + ((t ^ (g >> 1)) & 3) * 16);
+    const std::uint32_t at = this->template slot_offset<kFewHalfRows>(half) + this->code_offset(g, t);
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) exec_.load_shared_16(lane_, at + static_cast<std::uint32_t>(8 * i * sm80::kCodeBytes), words_[i]);
   }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <vector>
 
 #include "fp4pa/fp4pa.hpp"
 #include "tests/gpu/direct/calls.hpp"
@@ -15,7 +17,6 @@ using namespace fp4pa;
 using namespace fp4pa::direct_test;
 
 constexpr int kCalls = 16;
-constexpr std::int64_t kMostRows = 40;
 
 /// A weight of elements of some 2^-6, which leaves sums of a few thousand products as large as X.
 class Weight {
@@ -84,7 +85,7 @@ std::vector<std::uint8_t> run(const std::array<Weight, 2>& weights, const std::v
 }
 
 void check(const std::array<Weight, 2>& weights, DType type) {
-  for (const std::int64_t m : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{8}, std::int64_t{16}, kMostRows}) {
+  for (const std::int64_t m : {1, 2, 3, 8, 16, 40}) {
     CAPTURE(m);
     const auto count = static_cast<std::size_t>(m * weights[0].view.cols);
     const std::vector<std::uint16_t> x = type == DType::kF16 ? f16_values(count, 5) : bf16_values(count, 5);
