@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(sm90::kFewThreads, 1) gemm_sixteen(const __gri
 }
 // nvcc 13.0 cannot name a kernel whose template's argument is a layout.
 template <bool kNvfp4, bool kBf16, int kX>
-__global__ void __launch_bounds__(sm90::ManyLayout::kThreads, 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
+__global__ void __launch_bounds__(sm90::ManyLayout{kX, kNvfp4, kBf16}.threads(), 1) gemm_many(const __grid_constant__ sm90::ManyParams params) {
   extern __shared__ __align__(1024) std::uint8_t shared[];
   sm90::many_block<sm90::ManyLayout{kX, kNvfp4, kBf16}>(params, shared);
 }

@@ -143,7 +143,7 @@ void sm90_products(Object& gemm) {
       }
       for (const int x_rows : {256, 192, 128, 64, 32}) {
         const sm90::ManyLayout layout{x_rows, nvfp4, bf16};
-        kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + x_type + ")", layout.kThreads, layout.shared_bytes(), 0);
+        kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + x_type + ")", layout.threads(), layout.shared_bytes(), 0);
       }
     }
   }

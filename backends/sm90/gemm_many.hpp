@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "backends/sm90/cluster.hpp"
+#include "backends/sm90/gemm_many_arrange.hpp"
 #include "backends/sm90/gemm_many_fetch.hpp"
 #include "backends/sm90/gemm_many_multiply.hpp"
 #include "backends/sm90/gemm_many_results.hpp"
@@ -39,10 +40,17 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   const ManyPart part{blockIdx.z, (tile - m_tile * p.row_tiles) * ManyLayout::kRows, m_tile * kLayout.x_rows, first,
                       params.block_stages < p.stages - first ? params.block_stages : p.stages - first};
   const bool fetches = static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers;
+  const bool arranges = kLayout.arranged() && static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers + ManyLayout::kFetchers;
   ManyFetcher<kLayout> fetcher(params, shared, part);
-  if (fetches) fetcher.begin(params.early);
+  if (fetches && !arranges) fetcher.begin(params.early);
   __syncthreads();  // at one place in the code: synccheck does not follow a barrier in two
 
+  if (arranges) {
+    cuda::wait_for_previous();
+    cuda::allow_dependents();
+    arrange_codes<kLayout>(ManyRing<kLayout>(params, shared, part), shared, part.stages);
+    return;
+  }
   if (fetches) {
     if constexpr (kMoves) give_registers<72>();
     fetcher.run();

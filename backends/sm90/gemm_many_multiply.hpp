@@ -22,7 +22,11 @@ class ManyMultiplier {
   __device__ __forceinline__ ManyMultiplier(const ManyParams& params, std::uint8_t* shared, const ManyPart& part)
       : ring_(params, shared, part), exec_(shared), lane_{static_cast<int>(threadIdx.x % 32)}, stages_(part.stages) {
     const auto row = static_cast<std::uint32_t>(exec_.warp() * 16 + lane_.id / 4);
-    codes_ = kLayout.x_bytes() + row * sm80::kCodeBytes + (row >> 1 & 3) * 16;
+    if constexpr (kLayout.arranged()) {
+      codes_ = code_address(static_cast<std::uint32_t>(exec_.warp() * 16 + lane_.id % 8), static_cast<std::uint32_t>(lane_.id / 8));
+    } else {
+      codes_ = code_address(row, 0);
+    }
     factors_ = row * kLayout.factor_row_bytes();
     asm volatile("" : "+r"(codes_), "+r"(factors_));  // not to be worked out again in every round
   }
@@ -86,7 +90,7 @@ class ManyMultiplier {
   using Factors = std::conditional_t<kNvfp4, uint4, uint2>;  // of a row and a stage, 16 bits each
   // Whether a stage's factors are loaded at once. Of MXFP4 in f16, where a chunk has little to wait for, loads as they are needed are
   // faster, though they are 7 instructions more.
-  static constexpr bool kLoadsAll = kNvfp4 || kLayout.bf16 || kXRows <= 32;
+  static constexpr bool kLoadsAll = kNvfp4 || kLayout.bf16 || kLayout.arranged();
   // Stages whose codes are asked for before X is: more of them would keep X waiting.
   static constexpr int kCodesFirst = 3;
   // Columns decoded at once. With fewer, the warps of a group meet more often; with more rows of X there are no registers for more.
@@ -120,7 +124,29 @@ class ManyMultiplier {
     exec_.group_commit();
   }
 
-  /// A lane's two codes of each eight of 32 columns, which lie at `codes`, in f16 times 2^-14 or in bf16 times 2^-126.
+  /// Of the 32 columns `group` of a row, in a slot. With the copy engine's swizzle.
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t code_address(std::uint32_t row, std::uint32_t group) {
+    return kLayout.x_bytes() + row * sm80::kCodeBytes + (group ^ (row >> 1 & 3)) * 16;
+  }
+
+  /// A stage's codes to registers, as they have been arranged.
+  __device__ __forceinline__ void load_words(int slot) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      exec_.template load_matrix<false>(
+          [&](WarpExec::Lane) { return codes_ + static_cast<std::uint32_t>(slot * kLayout.stage_bytes() + 8 * r * sm80::kCodeBytes); },
+          [&](WarpExec::Lane) -> std::uint32_t(&)[4] { return words_[r]; });
+    }
+  }
+  /// A lane's eight codes of 32 columns, in f16 times 2^-14 or in bf16 times 2^-126.
+  __device__ __forceinline__ static void decode_word(std::uint32_t codes, std::uint32_t (&out)[4]) {
+    if constexpr (kLayout.bf16) {
+      sm80::e2m1_to_bf16(codes, out);
+    } else {
+      sm80::e2m1_to_f16(codes, out);
+    }
+  }
+  /// The same of codes that nobody arranged, two of each eight of 32 columns, which lie at `codes`, in f16 times 2^-14 or in bf16 times 2^-126.
   __device__ __forceinline__ void decode_row(std::uint32_t codes, std::uint32_t (&out)[4]) const {
     std::uint32_t w[4];
     exec_.load_shared_16(lane_, codes, w);
@@ -168,6 +194,7 @@ class ManyMultiplier {
     constexpr int kGroups = kChunkColumns / 32;
     std::uint32_t out[kGroups][2][4];
     std::uint32_t factors[kGroups][2];  // two of MXFP4's groups, or the two of NVFP4's in 32 columns
+    if (kLayout.arranged() && chunk == 0) load_words(slot);
     if (kLoadsAll && chunk == 0) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) row_factors_[r] = exec_.template load_shared<Factors>(lane_, factors_at(stage, r));
@@ -183,9 +210,13 @@ class ManyMultiplier {
         } else {
           factors[g][r] = g % 2 == 1 ? factors[g - 1][r] : exec_.template load_shared<std::uint32_t>(lane_, factors_at(stage, r) + 4 * two);
         }
-        // Eight rows further the swizzle is the same.
-        const std::uint32_t codes = codes_ + static_cast<std::uint32_t>(slot * kLayout.stage_bytes());
-        decode_row((codes ^ static_cast<std::uint32_t>(16 * group)) + 8 * r * sm80::kCodeBytes, out[g][r]);
+        if constexpr (kLayout.arranged()) {
+          decode_word(words_[r][group], out[g][r]);
+        } else {
+          // Eight rows further the swizzle is the same.
+          const std::uint32_t codes = codes_ + static_cast<std::uint32_t>(slot * kLayout.stage_bytes());
+          decode_row((codes ^ static_cast<std::uint32_t>(16 * group)) + 8 * r * sm80::kCodeBytes, out[g][r]);
+        }
       }
     }
     wait<kNewest>();
@@ -230,7 +261,8 @@ class ManyMultiplier {
   int stages_;
   std::uint32_t codes_, factors_;  // offsets, of a lane's first row: of its first codes in a slot, of its factors in theirs
   std::uint64_t x_;  // descriptor of the ring's first X
-  Factors row_factors_[2];  // of the lane's rows
+  Factors row_factors_[2];     // of the lane's rows
+  std::uint32_t words_[2][4];  // codes of the lane's rows, 32 columns each
   Sums sums_;
   Operands a_[2];
 };

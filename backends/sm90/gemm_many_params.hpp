@@ -33,7 +33,11 @@ struct ManyLayout {
   static constexpr int kRows = 128;  // of W, 64 for each of two warpgroups that multiply
   static constexpr int kMultipliers = 2 * kRows;
   static constexpr int kFetchers = 128;
-  static constexpr int kThreads = kMultipliers + kFetchers;
+  static constexpr int kArrangers = 128;
+  /// Whether warps of their own arrange codes as lanes take them. With more rows of X there are no registers for these warps, and products
+  /// take longer than decoding.
+  [[nodiscard]] FP4PA_FN constexpr bool arranged() const { return x_rows <= 128; }
+  [[nodiscard]] FP4PA_FN constexpr int threads() const { return kMultipliers + kFetchers + (arranged() ? kArrangers : 0); }
 
   /// A stage of the ring has X, in two panels of 64 columns, and codes.
   [[nodiscard]] FP4PA_FN constexpr int x_bytes() const { return x_rows * sm80::kGemmStage * 2; }
@@ -48,11 +52,11 @@ struct ManyLayout {
     const int fit = (kMost - factor_ring() * factor_bytes()) / stage_bytes();
     return fit < factor_ring() ? fit : factor_ring();
   }
-  // Behind the stages lie the factors, two barriers for each of their places, one of each multiplying warp for the sums that it is
+  // Behind the stages lie the factors, three barriers for each of their places, one of each multiplying warp for the sums that it is
   // given, and a word: whether there are scales that factors do not hold.
   [[nodiscard]] FP4PA_FN constexpr int factors() const { return ring() * stage_bytes(); }
   [[nodiscard]] FP4PA_FN constexpr int barriers() const { return factors() + factor_ring() * factor_bytes(); }
-  [[nodiscard]] FP4PA_FN constexpr int given() const { return barriers() + 16 * factor_ring(); }
+  [[nodiscard]] FP4PA_FN constexpr int given() const { return barriers() + 24 * factor_ring(); }
   [[nodiscard]] FP4PA_FN constexpr int outside() const { return given() + 8 * (kMultipliers / 32); }
   [[nodiscard]] FP4PA_FN constexpr int shared_bytes() const { return outside() + 8; }
 

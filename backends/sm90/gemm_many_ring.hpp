@@ -31,8 +31,9 @@ class ManyRing {
     const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 #pragma unroll
     for (int i = 0; i < static_cast<int>(kPlaces); ++i) {
-      barrier_init(base + kLayout.barriers() + 16 * i, 1 + ManyLayout::kFetchers);
-      barrier_init(base + kLayout.barriers() + 16 * i + 8, ManyLayout::kMultipliers / 32);
+      barrier_init(base + kLayout.barriers() + 24 * i, 1 + ManyLayout::kFetchers + (kLayout.arranged() ? ManyLayout::kArrangers : 0));
+      barrier_init(base + kLayout.barriers() + 24 * i + 8, ManyLayout::kMultipliers / 32);
+      if (kLayout.arranged()) barrier_init(base + kLayout.barriers() + 24 * i + 16, 1);
     }
 #pragma unroll
     for (int warp = 0; warp < ManyLayout::kMultipliers / 32; ++warp) barrier_init(base + kLayout.given() + 8 * warp, 1);
@@ -42,10 +43,12 @@ class ManyRing {
   /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows past the end may be the next
   /// product's: what they give is not written.
   __device__ __forceinline__ void copy_codes(int stage) const {
-    barrier_expect(full(stage), kLayout.stage_bytes());
-    copy_box(base_ + slot(stage) + kLayout.x_bytes(), params_.w, (first_stage_ + stage) * sm80::kCodeBytes, w_row_, full(stage));
+    const std::uint32_t barrier = kLayout.arranged() ? codes(stage) : full(stage);
+    barrier_expect(barrier, kLayout.arranged() ? kLayout.stage_bytes() - kLayout.x_bytes() : kLayout.stage_bytes());
+    copy_box(base_ + slot(stage) + kLayout.x_bytes(), params_.w, (first_stage_ + stage) * sm80::kCodeBytes, w_row_, barrier);
   }
   __device__ __forceinline__ void copy_x(int stage) const {
+    if constexpr (kLayout.arranged()) barrier_expect(full(stage), kLayout.x_bytes());
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
       copy_box(base_ + slot(stage) + panel * kLayout.x_bytes() / 2, params_.x, (first_stage_ + stage) * sm80::kGemmStage + panel * kPanelDims,
@@ -60,8 +63,9 @@ class ManyRing {
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t factors(int stage) {
     return kLayout.factors() + place(stage) * kLayout.factor_bytes();
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const { return base_ + kLayout.barriers() + 16 * place(stage); }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const { return base_ + kLayout.barriers() + 24 * place(stage); }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t read(int stage) const { return full(stage) + 8; }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t codes(int stage) const { return full(stage) + 16; }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t parity(int stage) { return static_cast<unsigned>(stage) / kPlaces & 1; }
   /// Of the block's shared memory.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t base() const { return base_; }

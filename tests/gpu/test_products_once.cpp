@@ -213,7 +213,7 @@ void run_many(const gemm_test::Spec& spec, int x_rows, std::int32_t splits) {
   d.w_rows = layout.kRows;
   d.row_tiles = blocks_for(spec.n, d.w_rows);
   d.m_tiles = blocks_for(spec.m, x_rows);
-  d.threads = layout.kThreads;
+  d.threads = layout.threads();
   d.shared_bytes = layout.shared_bytes();
   launch_and_check(on_device, d);
 }
