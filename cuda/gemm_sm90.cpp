@@ -134,7 +134,7 @@ void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& ch
   constexpr struct {
     int x_rows;
     double stage, block;
-  } kShapes[] = {{32, 525, 3800}, {64, 560, 5000}, {128, 745, 6500}, {192, 910, 8200}, {256, 1160, 10500}};
+  } kShapes[] = {{32, 560, 3800}, {64, 600, 5000}, {128, 745, 6500}, {192, 910, 8200}, {256, 1160, 10500}};
   constexpr double kCluster = 2500;
   for (const auto& shape : kShapes) {
     const sm90::ManyLayout layout{shape.x_rows, nvfp4, d.bf16};

@@ -52,11 +52,12 @@ struct ManyLayout {
     const int fit = (kMost - factor_ring() * factor_bytes()) / stage_bytes();
     return fit < factor_ring() ? fit : factor_ring();
   }
-  // Behind the stages lie the factors, three barriers for each of their places, one of each multiplying warp for the sums that it is
+  // Behind the stages lie the factors, two or three barriers for each of their places, one of each multiplying warp for the sums that it is
   // given, and a word: whether there are scales that factors do not hold.
+  [[nodiscard]] FP4PA_FN constexpr int place_bytes() const { return arranged() ? 24 : 16; }
   [[nodiscard]] FP4PA_FN constexpr int factors() const { return ring() * stage_bytes(); }
   [[nodiscard]] FP4PA_FN constexpr int barriers() const { return factors() + factor_ring() * factor_bytes(); }
-  [[nodiscard]] FP4PA_FN constexpr int given() const { return barriers() + 24 * factor_ring(); }
+  [[nodiscard]] FP4PA_FN constexpr int given() const { return barriers() + place_bytes() * factor_ring(); }
   [[nodiscard]] FP4PA_FN constexpr int outside() const { return given() + 8 * (kMultipliers / 32); }
   [[nodiscard]] FP4PA_FN constexpr int shared_bytes() const { return outside() + 8; }
 

@@ -31,9 +31,9 @@ class ManyRing {
     const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 #pragma unroll
     for (int i = 0; i < static_cast<int>(kPlaces); ++i) {
-      barrier_init(base + kLayout.barriers() + 24 * i, 1 + ManyLayout::kFetchers + (kLayout.arranged() ? ManyLayout::kArrangers : 0));
-      barrier_init(base + kLayout.barriers() + 24 * i + 8, ManyLayout::kMultipliers / 32);
-      if (kLayout.arranged()) barrier_init(base + kLayout.barriers() + 24 * i + 16, 1);
+      barrier_init(base + kLayout.barriers() + kLayout.place_bytes() * i, 1 + ManyLayout::kFetchers + (kLayout.arranged() ? ManyLayout::kArrangers : 0));
+      barrier_init(base + kLayout.barriers() + kLayout.place_bytes() * i + 8, ManyLayout::kMultipliers / 32);
+      if (kLayout.arranged()) barrier_init(base + kLayout.barriers() + kLayout.place_bytes() * i + 16, 1);
     }
 #pragma unroll
     for (int warp = 0; warp < ManyLayout::kMultipliers / 32; ++warp) barrier_init(base + kLayout.given() + 8 * warp, 1);
@@ -63,7 +63,7 @@ class ManyRing {
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t factors(int stage) {
     return kLayout.factors() + place(stage) * kLayout.factor_bytes();
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const { return base_ + kLayout.barriers() + 24 * place(stage); }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const { return base_ + kLayout.barriers() + kLayout.place_bytes() * place(stage); }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t read(int stage) const { return full(stage) + 8; }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t codes(int stage) const { return full(stage) + 16; }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t parity(int stage) { return static_cast<unsigned>(stage) / kPlaces & 1; }
