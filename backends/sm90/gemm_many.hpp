@@ -1,10 +1,10 @@
 // C = X W^T with W in FP4 and many rows of X on sm_90a, on wgmma with W from registers: two warpgroups of 64 rows of W each, and 32 to
 // 256 rows of X.
 //
-// A third brings X, codes and scales in stages of 128 columns (gemm_many_fetch.hpp), the others decode and multiply
-// (gemm_many_multiply.hpp). Rings of barriers are all that joins them (gemm_many_ring.hpp), so that one warpgroup decodes while the
-// other's products run. Blocks of a cluster divide K; each is given the others' sums of what it brings out, and adds them up in the order
-// of K (gemm_many_results.hpp). The fetching warps leave before.
+// A third brings X, codes and scales in stages of 128 columns (gemm_many_fetch.hpp), with up to 128 rows of X a fourth arranges codes
+// (gemm_many_arrange.hpp), and those two decode and multiply (gemm_many_multiply.hpp). Rings of barriers are all that joins them
+// (gemm_many_ring.hpp), so that one warpgroup decodes while the other's products run. Blocks of a cluster divide K; each is given the
+// others' sums of what it brings out, and adds them up in the order of K (gemm_many_results.hpp). The other warps leave before.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,8 @@
 // A, decoded in registers to what X is, f16 or bf16, and X as B in the ring.
 //
 // X lies as it does in memory, so columns keep their order, and a lane needs two neighbouring codes of every eight: one byte of each
-// word. A chunk of 32 or 64 columns is decoded while those before are multiplied.
+// word. With up to 128 rows of X these have been put into one word (gemm_many_arrange.hpp). A chunk of 32 or 64 columns is decoded while
+// those before are multiplied.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +22,10 @@ class ManyMultiplier {
  public:
   __device__ __forceinline__ ManyMultiplier(const ManyParams& params, std::uint8_t* shared, const ManyPart& part)
       : ring_(params, shared, part), exec_(shared), lane_{static_cast<int>(threadIdx.x % 32)}, stages_(part.stages) {
-    const auto row = static_cast<std::uint32_t>(exec_.warp() * 16 + lane_.id / 4);
-    if constexpr (kLayout.arranged()) {
-      codes_ = code_address(static_cast<std::uint32_t>(exec_.warp() * 16 + lane_.id % 8), static_cast<std::uint32_t>(lane_.id / 8));
-    } else {
-      codes_ = code_address(row, 0);
-    }
-    factors_ = row * kLayout.factor_row_bytes();
+    const int first = exec_.warp() * 16;
+    const int row = first + lane_.id / 4;
+    codes_ = kLayout.arranged() ? code_address(first + lane_.id % 8, lane_.id / 8) : code_address(row, 0);
+    factors_ = static_cast<std::uint32_t>(row * kLayout.factor_row_bytes());
     asm volatile("" : "+r"(codes_), "+r"(factors_));  // not to be worked out again in every round
   }
 
@@ -124,9 +122,9 @@ class ManyMultiplier {
     exec_.group_commit();
   }
 
-  /// Of the 32 columns `group` of a row, in a slot. With the copy engine's swizzle.
-  [[nodiscard]] __device__ __forceinline__ static std::uint32_t code_address(std::uint32_t row, std::uint32_t group) {
-    return kLayout.x_bytes() + row * sm80::kCodeBytes + (group ^ (row >> 1 & 3)) * 16;
+  /// Of the 32 columns `group` of a row, in a slot, where the copy engine's swizzle puts them.
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t code_address(int row, int group) {
+    return static_cast<std::uint32_t>(kLayout.x_bytes() + row * sm80::kCodeBytes + (group ^ (row >> 1 & 3)) * 16);
   }
 
   /// A stage's codes to registers, as they have been arranged.
@@ -259,7 +257,7 @@ class ManyMultiplier {
   WarpExec exec_;
   WarpExec::Lane lane_;
   int stages_;
-  std::uint32_t codes_, factors_;  // offsets, of a lane's first row: of its first codes in a slot, of its factors in theirs
+  std::uint32_t codes_, factors_;  // offsets: of the first codes that a lane loads in a slot, of the factors of its first row in theirs
   std::uint64_t x_;  // descriptor of the ring's first X
   Factors row_factors_[2];     // of the lane's rows
   std::uint32_t words_[2][4];  // codes of the lane's rows, 32 columns each

@@ -1,8 +1,9 @@
 // The two rings of the matrix product for many rows of X: slots of X and codes, by the copy engine, and factors, by the fetching warps,
 // which are at least as far ahead. Their barriers:
 //
-//   full   the engine has brought a stage, and its factors are there
-//   read   all warps that multiply have read both
+//   full   the engine has brought a stage, its factors are there, and its codes are arranged where they are to be
+//   read   all warps that multiply have read it
+//   codes  the engine has brought a stage's codes, which are to be arranged
 //
 // A stage's barriers are counted by its number. A wait names the parity of the round that it waits for.
 #pragma once
@@ -31,9 +32,10 @@ class ManyRing {
     const auto base = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 #pragma unroll
     for (int i = 0; i < static_cast<int>(kPlaces); ++i) {
-      barrier_init(base + kLayout.barriers() + kLayout.place_bytes() * i, 1 + ManyLayout::kFetchers + (kLayout.arranged() ? ManyLayout::kArrangers : 0));
-      barrier_init(base + kLayout.barriers() + kLayout.place_bytes() * i + 8, ManyLayout::kMultipliers / 32);
-      if (kLayout.arranged()) barrier_init(base + kLayout.barriers() + kLayout.place_bytes() * i + 16, 1);
+      const std::uint32_t full = base + kLayout.barriers() + kLayout.place_bytes() * i;
+      barrier_init(full, 1 + ManyLayout::kFetchers + (kLayout.arranged() ? ManyLayout::kArrangers : 0));
+      barrier_init(full + 8, ManyLayout::kMultipliers / 32);
+      if (kLayout.arranged()) barrier_init(full + 16, 1);
     }
 #pragma unroll
     for (int warp = 0; warp < ManyLayout::kMultipliers / 32; ++warp) barrier_init(base + kLayout.given() + 8 * warp, 1);
@@ -43,6 +45,7 @@ class ManyRing {
   /// Zeros where there is nothing: codes and columns of X past the end make products of 0. Rows past the end may be the next
   /// product's: what they give is not written.
   __device__ __forceinline__ void copy_codes(int stage) const {
+    // Where codes have no barrier of their own, the stage's bytes are announced with them.
     const std::uint32_t barrier = kLayout.arranged() ? codes(stage) : full(stage);
     barrier_expect(barrier, kLayout.arranged() ? kLayout.stage_bytes() - kLayout.x_bytes() : kLayout.stage_bytes());
     copy_box(base_ + slot(stage) + kLayout.x_bytes(), params_.w, (first_stage_ + stage) * sm80::kCodeBytes, w_row_, barrier);
