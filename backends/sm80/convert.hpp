@@ -142,6 +142,18 @@ FP4PA_FN std::uint32_t multiply_add(std::uint32_t a, std::uint32_t b, std::uint3
 #endif
 }
 
+/// Four of the bytes of `low` (0 to 3) and `high` (4 to 7), by the selector's digits.
+FP4PA_FN std::uint32_t permute_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(low, high, selector);
+#else
+  const std::uint64_t both = std::uint64_t{high} << 32 | low;
+  std::uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) out |= (static_cast<std::uint32_t>(both >> (8 * (selector >> (4 * i) & 7u))) & 0xffu) << (8 * i);
+  return out;
+#endif
+}
+
 /// Bytes 0, 2, 1 and 3 of a word.
 FP4PA_FN std::uint32_t exchange_middle_bytes(std::uint32_t word) {
 #if defined(__CUDA_ARCH__)

@@ -48,7 +48,7 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   if (arranges) {
     cuda::wait_for_previous();
     cuda::allow_dependents();
-    arrange_codes<kLayout>(ManyRing<kLayout>(params, shared, part), shared, part.stages);
+    arrange_stages<kLayout>(ManyRing<kLayout>(params, shared, part), shared, part.stages);
     return;
   }
   if (fetches) {
