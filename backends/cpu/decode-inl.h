@@ -3,7 +3,7 @@
 // A decoder reads a chunk of one row, kParts vectors of L lanes, in lane order: lane i of part j is element
 // `element(L, i, j)` of the chunk. Where lane i of every part comes from the same packed word, as for E2M1, that order
 // costs no shuffle.
-// Compiled once per instruction set: include only through tile_ops.cpp.
+// Compiled once per instruction set: include only through tile_ops.cpp and gemm_ops.cpp.
 #include <cstdint>
 #include <cstring>
 

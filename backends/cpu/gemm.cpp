@@ -1,7 +1,8 @@
 // FP4 matrix products on the CPU: x is widened once (and, for W4A4, quantised and decoded again), then every thread
-// decodes four rows of the weight at a time and multiplies them with all of x.
+// decodes four rows of the weight at a time and multiplies them with all of x: in registers while x has few rows, else by way of a panel.
 //
-//   workspace   x as floats [batch * m, K to 64]   x's multipliers [batch]   a panel [4, K to 64] and sums [m, 4] per thread
+//   workspace   x as floats [batch * m, K to 64], in lane order   x's multipliers [batch]
+//               per thread a panel [4, K to 64], in lane order, scales in bytes [4, K to 64 / 16], and sums [m, 4]
 #include "backends/cpu/gemm.hpp"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 
 using core::WeightLayout;
 
-constexpr std::int64_t kRowMultiple = 64;  // floats; rows stay aligned for every vector width
+constexpr std::int64_t kRowMultiple = kPanelMultiple;  // floats; rows stay aligned for every vector width
 constexpr int kMaxScales = kMaxRow / 16;
 
 [[nodiscard]] constexpr std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
@@ -94,12 +95,14 @@ struct Workspace {
   std::int64_t row;         // floats of a widened row
   std::int64_t x;           // floats of all of them
   std::int64_t multipliers;  // floats
-  std::int64_t per_thread;  // floats
+  std::int64_t scales;       // floats that the scales of four rows take
+  std::int64_t per_thread;   // floats
 
   static Workspace of(const LinearArgs& a) {
     const std::int64_t row = round_up(a.weight.cols, kRowMultiple);
-    return {row, a.batch * a.m * row, round_up(a.batch, kRowMultiple),
-            kPanelRows * row + round_up(kPanelRows * a.m, kRowMultiple)};
+    const std::int64_t scales = kPanelRows * row / 64;  // bytes of as many groups as there may be, in floats
+    return {row, a.batch * a.m * row, round_up(a.batch, kRowMultiple), round_up(scales, kRowMultiple),
+            kPanelRows * row + round_up(scales, kRowMultiple) + round_up(kPanelRows * a.m, kRowMultiple)};
   }
   [[nodiscard]] std::int64_t floats(int threads) const { return x + multipliers + threads * per_thread; }
   /// Of `threads`, those that `bytes` have room for.
@@ -129,24 +132,21 @@ void widen_row(const RowKernels& kernels, const LinearArgs& a, const void* row, 
   }
 }
 
-/// Four rows of the weight as floats, without its multiplier; rows past the end, and columns, are zeros.
-void decode_panel(const RowKernels& kernels, const WeightLayout& layout, const std::uint8_t* codes,
-                  const std::uint8_t* scales, std::int64_t first_row, std::int64_t length, float* panel) {
-  const KvFormat format = row_format(layout.format);
+/// Four rows of the weight; past the end, the last one again.
+/// @param scales_of_rows  room for the scales of four rows, `pitch` bytes each
+WeightRows weight_rows(const WeightLayout& layout, const std::uint8_t* codes, const std::uint8_t* scales, std::int64_t first_row,
+                       std::uint8_t* scales_of_rows, std::int64_t pitch) {
+  WeightRows out{layout.format, layout.padded_cols(), {}, {}};
   for (int j = 0; j < kPanelRows; ++j) {
-    float* const out = panel + j * length;
-    const std::int64_t row = first_row + j;
-    const std::int64_t cols = row < layout.rows ? layout.padded_cols() : 0;
-    for (std::int64_t first = 0; first < cols; first += kMaxRow) {
-      const int n = static_cast<int>(std::min<std::int64_t>(kMaxRow, cols - first));
-      std::uint8_t piece_scales[kMaxScales];
-      for (int g = 0; g < n / layout.group(); ++g) {
-        piece_scales[g] = scales[layout.scale_offset(row, first / layout.group() + g)];
-      }
-      kernels.decode(format, codes + row * layout.code_row_bytes() + first / 2, piece_scales, n, 1.0f, out + first);
-    }
-    std::fill(out + cols, out + length, 0.0f);
+    const std::int64_t row = std::min(first_row + j, layout.rows - 1);
+    out.codes[j] = codes + row * layout.code_row_bytes();
+    out.scales[j] = scales + layout.scale_offset(row, 0);
+    if (layout.scale_layout == ScaleLayout::kLinear) continue;
+    std::uint8_t* const side_by_side = scales_of_rows + j * pitch;  // the layout has four of them so
+    for (std::int64_t g = 0; g < layout.groups(); g += 4) std::memcpy(side_by_side + g, scales + layout.scale_offset(row, g), 4);
+    out.scales[j] = side_by_side;
   }
+  return out;
 }
 
 Status linear_with(const RowKernels& kernels, const GemmOps& ops, const LinearArgs& a, const ExecDesc& exec) {
@@ -166,21 +166,32 @@ Status linear_with(const RowKernels& kernels, const GemmOps& ops, const LinearAr
       x_global[b] = core::nvfp4_global_scale(amax_bits(kernels, of, a.x_dtype, a.m * weight.cols, threads));
     }
   }
-  for_each(threads, a.batch * a.m, [&](std::int64_t i) {
-    widen_row(kernels, a, core::element_address(a.x, a.x_dtype, i * weight.cols), x_global[i / a.m], w.row, x + i * w.row);
+  on_threads(threads, [&](const Team& team) {
+    float* const widened = scratch + team.thread * w.per_thread;
+    team.share(a.batch * a.m, [&](std::int64_t i) {
+      widen_row(kernels, a, core::element_address(a.x, a.x_dtype, i * weight.cols), x_global[i / a.m], w.row, widened);
+      ops.order(widened, w.row, x + i * w.row);
+    });
   });
 
   const std::int64_t panels = (weight.rows + kPanelRows - 1) / kPanelRows;
   on_threads(threads, [&](const Team& team) {
     float* const panel = scratch + team.thread * w.per_thread;
-    float* const sums = panel + kPanelRows * w.row;
+    auto* const scales = reinterpret_cast<std::uint8_t*>(panel + kPanelRows * w.row);
+    float* const sums = panel + kPanelRows * w.row + w.scales;
     team.share(a.batch * panels, [&](std::int64_t item) {
       const std::int64_t b = item / panels;
       const std::int64_t first_row = (item - b * panels) * kPanelRows;
       const std::int64_t which = weight.batch == 1 ? 0 : b;
-      decode_panel(kernels, layout, static_cast<const std::uint8_t*>(weight.codes) + which * layout.code_bytes(),
-                   static_cast<const std::uint8_t*>(weight.scales) + which * layout.scale_bytes(), first_row, w.row, panel);
-      ops.multiply_panel(panel, x + b * a.m * w.row, a.m, w.row, sums);
+      const WeightRows rows_of_w =
+          weight_rows(layout, static_cast<const std::uint8_t*>(weight.codes) + which * layout.code_bytes(),
+                      static_cast<const std::uint8_t*>(weight.scales) + which * layout.scale_bytes(), first_row, scales, w.row / 16);
+      if (a.m <= ops.few) {
+        ops.multiply_few(rows_of_w, x + b * a.m * w.row, a.m, w.row, sums);
+      } else {
+        ops.decode_panel(rows_of_w, w.row, panel);
+        ops.multiply_panel(panel, x + b * a.m * w.row, a.m, w.row, sums);
+      }
 
       const int rows = static_cast<int>(std::min<std::int64_t>(kPanelRows, weight.rows - first_row));
       float bias[kPanelRows] = {};

@@ -1,5 +1,5 @@
-// Small tools of the CPU's tile operations: unrolling, row blocks, a four-by-four sum.
-// Compiled once per instruction set: include only through tile_ops.cpp.
+// Small tools of the CPU's tile operations and products: unrolling, row blocks, a four-by-four sum.
+// Compiled once per instruction set: include only through tile_ops.cpp and gemm_ops.cpp.
 #include <cstdint>
 #include <type_traits>
 #include <utility>
