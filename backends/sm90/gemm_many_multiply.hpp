@@ -144,7 +144,7 @@ class ManyMultiplier {
       sm80::e2m1_to_f16(codes, out);
     }
   }
-  /// The same of codes that nobody arranged, two of each eight of 32 columns, which lie at `codes`, in f16 times 2^-14 or in bf16 times 2^-126.
+  /// The same of codes that nobody arranged: a lane's two of each eight of 32 columns, which lie at `codes`.
   __device__ __forceinline__ void decode_row(std::uint32_t codes, std::uint32_t (&out)[4]) const {
     std::uint32_t w[4];
     exec_.load_shared_16(lane_, codes, w);

@@ -66,7 +66,9 @@ class ManyRing {
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t factors(int stage) {
     return kLayout.factors() + place(stage) * kLayout.factor_bytes();
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const { return base_ + kLayout.barriers() + kLayout.place_bytes() * place(stage); }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const {
+    return base_ + kLayout.barriers() + kLayout.place_bytes() * place(stage);
+  }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t read(int stage) const { return full(stage) + 8; }
   [[nodiscard]] __device__ __forceinline__ std::uint32_t codes(int stage) const { return full(stage) + 16; }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t parity(int stage) { return static_cast<unsigned>(stage) / kPlaces & 1; }
