@@ -22,6 +22,27 @@ HWY_BEFORE_NAMESPACE();
 namespace fp4pa::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// Calls f(tag, begin, end) over a row's ranges of whole chunks, widest vectors first; with kMerge a range is as long as its
+/// vectors allow, else it is one chunk. A chunk is kParts vectors; the length is a multiple of 32, so that four lanes of eight
+/// parts always fit.
+template <class Decode, bool kMerge, class Index, class F>
+HWY_INLINE void for_each_range(Index length, F&& f) {
+  constexpr std::size_t kMaxLanes = hn::MaxLanes(hn::ScalableTag<float>());
+  Index d = 0;
+  const auto take = [&](auto df) HWY_ATTR {
+    constexpr Index kChunk = Decode::kParts * static_cast<Index>(hn::MaxLanes(df));
+    const Index end = d + (length - d) / kChunk * kChunk;
+    while (d < end) {
+      const Index next = kMerge ? end : d + kChunk;
+      f(df, d, next);
+      d = next;
+    }
+  };
+  take(hn::CappedTag<float, 16>());
+  if constexpr (kMaxLanes >= 16) take(hn::CappedTag<float, 8>());
+  if constexpr (kMaxLanes >= 8) take(hn::CappedTag<float, 4>());
+}
+
 /// Indices for a look-up in a table of kLanes entries from words with other bits above them.
 template <std::size_t kLanes, class DU, class VU>
 HWY_INLINE VU lookup_index(DU du, VU words) {

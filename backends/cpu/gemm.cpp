@@ -100,9 +100,9 @@ struct Workspace {
 
   static Workspace of(const LinearArgs& a) {
     const std::int64_t row = round_up(a.weight.cols, kRowMultiple);
-    const std::int64_t scales = kPanelRows * row / 64;  // bytes of as many groups as there may be, in floats
-    return {row, a.batch * a.m * row, round_up(a.batch, kRowMultiple), round_up(scales, kRowMultiple),
-            kPanelRows * row + round_up(scales, kRowMultiple) + round_up(kPanelRows * a.m, kRowMultiple)};
+    const std::int64_t scales = round_up(kPanelRows * row / 64, kRowMultiple);  // four bytes a float, of groups of 16 columns
+    return {row, a.batch * a.m * row, round_up(a.batch, kRowMultiple), scales,
+            kPanelRows * row + scales + round_up(kPanelRows * a.m, kRowMultiple)};
   }
   [[nodiscard]] std::int64_t floats(int threads) const { return x + multipliers + threads * per_thread; }
   /// Of `threads`, those that `bytes` have room for.

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "fp4pa/gemm.hpp"
+#include "fp4pa/quantize.hpp"
 
 namespace fp4pa::cpu {
 

@@ -24,12 +24,12 @@ HWY_INLINE void unroll(F&& f) {
   f(std::integral_constant<int, N - 1>());
 }
 
-/// Calls f(integral_constant<int, rows of the block>, first row) with blocks of 4, then 2, then 1.
-template <class F>
-HWY_INLINE void for_each_row_block(std::int32_t rows, F&& f) {
-  std::int32_t r = 0;
-  for (; r + 4 <= rows; r += 4) f(std::integral_constant<int, 4>(), r);
-  if (r + 2 <= rows) {
+/// Calls f(integral_constant<int, rows of the block>, first row) with blocks of kMost, which is 4 or 2, then 2, then 1.
+template <int kMost = 4, class Index, class F>
+HWY_INLINE void for_each_row_block(Index rows, F&& f) {
+  Index r = 0;
+  for (; r + kMost <= rows; r += kMost) f(std::integral_constant<int, kMost>(), r);
+  if (kMost > 2 && r + 2 <= rows) {
     f(std::integral_constant<int, 2>(), r);
     r += 2;
   }

@@ -100,27 +100,6 @@ class Prefetcher {
   PrefetchCursor v_;
 };
 
-/// Calls f(tag, begin, end) over a row's ranges of whole chunks, widest vectors first; with kMerge a range is as long as its
-/// vectors allow, else it is one chunk. A chunk is kParts vectors; head_dim is a multiple of 32, so that four lanes of eight
-/// parts always fit.
-template <class Decode, bool kMerge, class F>
-HWY_INLINE void for_each_range(std::int32_t head_dim, F&& f) {
-  constexpr std::size_t kMaxLanes = hn::MaxLanes(hn::ScalableTag<float>());
-  std::int32_t d = 0;
-  const auto take = [&](auto df) HWY_ATTR {
-    constexpr std::int32_t kChunk = Decode::kParts * static_cast<std::int32_t>(hn::MaxLanes(df));
-    const std::int32_t end = d + (head_dim - d) / kChunk * kChunk;
-    while (d < end) {
-      const std::int32_t next = kMerge ? end : d + kChunk;
-      f(df, d, next);
-      d = next;
-    }
-  };
-  take(hn::CappedTag<float, 16>());
-  if constexpr (kMaxLanes >= 16) take(hn::CappedTag<float, 8>());
-  if constexpr (kMaxLanes >= 8) take(hn::CappedTag<float, 4>());
-}
-
 /// Calls f(tag, first element) chunk by chunk.
 template <class Decode, class F>
 HWY_INLINE void for_each_chunk(std::int32_t head_dim, F&& f) {

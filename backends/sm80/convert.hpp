@@ -142,8 +142,8 @@ FP4PA_FN std::uint32_t multiply_add(std::uint32_t a, std::uint32_t b, std::uint3
 #endif
 }
 
-/// Four of the bytes of `low` (0 to 3) and `high` (4 to 7), by the selector's digits.
-FP4PA_FN std::uint32_t permute_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+/// __byte_perm, for the host too: byte i of the result is byte s of `low` (s 0 to 3) or `high` (4 to 7), s being digit i of the selector.
+FP4PA_FN std::uint32_t byte_perm(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
 #if defined(__CUDA_ARCH__)
   return __byte_perm(low, high, selector);
 #else

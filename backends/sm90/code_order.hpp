@@ -14,17 +14,17 @@ namespace fp4pa::sm90 {
 /// @param words  32 codes, the first in the lowest bits
 /// @param lanes  a word for each of four lanes
 FP4PA_FN void arrange_codes(const std::uint32_t (&words)[4], std::uint32_t (&lanes)[4]) {
-  using sm80::permute_bytes, sm80::select_bits;
+  using sm80::byte_perm, sm80::select_bits;
   constexpr std::uint32_t kLower = 0x0f0f0f0fu;
   const std::uint32_t lower[2] = {select_bits(kLower, words[0], words[1] << 4), select_bits(kLower, words[2], words[3] << 4)};
   const std::uint32_t upper[2] = {select_bits(kLower, words[0] >> 4, words[1]), select_bits(kLower, words[2] >> 4, words[3])};
   // Of bytes 0 and 1, and of 2 and 3.
-  const std::uint32_t lower_01 = permute_bytes(lower[0], lower[1], 0x5140), lower_23 = permute_bytes(lower[0], lower[1], 0x7362);
-  const std::uint32_t upper_01 = permute_bytes(upper[0], upper[1], 0x5140), upper_23 = permute_bytes(upper[0], upper[1], 0x7362);
-  lanes[0] = permute_bytes(lower_01, upper_01, 0x5410);
-  lanes[1] = permute_bytes(lower_01, upper_01, 0x7632);
-  lanes[2] = permute_bytes(lower_23, upper_23, 0x5410);
-  lanes[3] = permute_bytes(lower_23, upper_23, 0x7632);
+  const std::uint32_t lower_01 = byte_perm(lower[0], lower[1], 0x5140), lower_23 = byte_perm(lower[0], lower[1], 0x7362);
+  const std::uint32_t upper_01 = byte_perm(upper[0], upper[1], 0x5140), upper_23 = byte_perm(upper[0], upper[1], 0x7362);
+  lanes[0] = byte_perm(lower_01, upper_01, 0x5410);
+  lanes[1] = byte_perm(lower_01, upper_01, 0x7632);
+  lanes[2] = byte_perm(lower_23, upper_23, 0x5410);
+  lanes[3] = byte_perm(lower_23, upper_23, 0x7632);
 }
 
 }  // namespace fp4pa::sm90

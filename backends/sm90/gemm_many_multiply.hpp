@@ -86,8 +86,8 @@ class ManyMultiplier {
   using Element = std::conditional_t<kLayout.bf16, core::BF16, core::F16>;
   using Ring = ManyRing<kLayout>;
   using Factors = std::conditional_t<kNvfp4, uint4, uint2>;  // of a row and a stage, 16 bits each
-  // Whether a stage's factors are loaded at once. Of MXFP4 in f16, where a chunk has little to wait for, loads as they are needed are
-  // faster, though they are 7 instructions more.
+  // Whether a stage's factors are loaded at once. Of MXFP4 in f16, whose chunks have little to wait for, loads as they are needed are
+  // faster while codes are not arranged, though they are 7 instructions more.
   static constexpr bool kLoadsAll = kNvfp4 || kLayout.bf16 || kLayout.arranged();
   // Stages whose codes are asked for before X is: more of them would keep X waiting.
   static constexpr int kCodesFirst = 3;
