@@ -128,14 +128,15 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
   if (cheapest.least > kTheirTurn * turns + kTheirFixed + their_x) best = {};
 }
 
-/// In nanoseconds on an H200: of a stage, and of a block beside its stages, more than measured, so that of the blocks that were timed
-/// for a product the fastest is chosen.
+/// In nanoseconds on an H200, fitted to all divisions of 259 products: of a stage, of a block beside its stages, and of a cluster. Times are
+/// within 7 % for 95 of 100 of them (docs/gemm_log.md, "Costs of many rows").
 void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   constexpr struct {
     int x_rows;
     double stage, block;
-  } kShapes[] = {{32, 560, 3800}, {64, 600, 5000}, {128, 745, 6500}, {192, 910, 8200}, {256, 1160, 10500}};
-  constexpr double kCluster = 2500;
+  } kShapes[] = {{32, 480, 1450}, {64, 535, 2050}, {128, 725, 3000}, {192, 915, 4200}, {256, 1170, 5500}};
+  constexpr double kCluster = 750;
+  constexpr double kClusterBlock = 200;  // for each block beyond two
   for (const auto& shape : kShapes) {
     const sm90::ManyLayout layout{shape.x_rows, nvfp4, d.bf16};
     d.x_rows = layout.x_rows;
@@ -148,7 +149,8 @@ void consider_many(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& ch
     d.m_tiles = static_cast<std::int32_t>(ceil_div(a.m, d.x_rows));
     for (d.splits = 1; d.splits <= std::min(sm80::kGemmMaxSplits, d.stages); ++d.splits) {
       if (!d.divide_stages()) continue;
-      cheapest.consider(d, d.block_stages * shape.stage + shape.block + (d.splits > 1 ? kCluster : 0));
+      const double cluster = d.splits > 1 ? kCluster + kClusterBlock * (d.splits - 2) : 0;
+      cheapest.consider(d, d.block_stages * shape.stage + shape.block + cluster);
     }
   }
 }
@@ -212,7 +214,8 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool e
   gemm.splits = d.splits;
   gemm.row_tiles = d.row_tiles;
   sm90::FewParams few{{}, gemm, d.row_groups, d.block_stages, early};
-  sm90::ManyParams many{{}, {}, gemm, d.block_stages, early};
+  const auto block_rows = static_cast<std::int32_t>(ceil_div(gemm.m, d.m_tiles));
+  sm90::ManyParams many{{}, {}, gemm, d.block_stages, block_rows, early};
   const CUtensorMapDataType x_type = d.bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   const auto describe_codes = [&](int box_rows, sm90::TensorMap* out) {
     return describe(CU_TENSOR_MAP_DATA_TYPE_UINT8, CU_TENSOR_MAP_SWIZZLE_64B, gemm.codes, gemm.row_bytes,
@@ -220,7 +223,7 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool e
   };
   const bool described = !d.few ? describe_codes(d.w_rows, &many.w) &&
                                       describe(x_type, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m, gemm.x_row * 2,
-                                               sm90::kPanelDims, d.x_rows, &many.x)
+                                               sm90::kPanelDims, block_rows, &many.x)
                          : describe_codes(gemm.m > sm90::kFewMostX ? sm90::kFewHalfRows : sm90::few_slot_rows(gemm.m), &few.w);
   if (!described) {
     return api::fail(Status::kDeviceError, "describing an operand of %d rows of x to the copy engine: the driver refused", gemm.m);

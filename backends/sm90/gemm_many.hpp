@@ -37,7 +37,9 @@ __device__ __forceinline__ void many_block(const ManyParams& params, std::uint8_
   const int tile = cluster_index();
   const int m_tile = static_cast<int>(static_cast<std::uint32_t>(tile) / static_cast<std::uint32_t>(p.row_tiles));
   const int first = rank * params.block_stages;
-  const ManyPart part{blockIdx.z, (tile - m_tile * p.row_tiles) * ManyLayout::kRows, m_tile * kLayout.x_rows, first,
+  const int first_x = m_tile * params.block_rows;
+  const ManyPart part{blockIdx.z, (tile - m_tile * p.row_tiles) * ManyLayout::kRows, first_x,
+                      params.block_rows < p.m - first_x ? params.block_rows : p.m - first_x, first,
                       params.block_stages < p.stages - first ? params.block_stages : p.stages - first};
   const bool fetches = static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers;
   const bool arranges = kLayout.arranged() && static_cast<int>(threadIdx.x) >= ManyLayout::kMultipliers + ManyLayout::kFetchers;

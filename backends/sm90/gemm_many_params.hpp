@@ -10,10 +10,13 @@
 namespace fp4pa::sm90 {
 
 struct ManyParams {
-  TensorMap x;  // all rows of X by its columns, in boxes of 64 columns with the 128-byte swizzle
+  TensorMap x;  // all rows of X by its columns, in boxes of 64 columns and block_rows rows with the 128-byte swizzle
   TensorMap w;  // all rows of codes by their bytes, in boxes of 64 bytes with the 64-byte swizzle
   sm80::GemmParams gemm;
   std::int32_t block_stages;  // most stages that a block has
+  // Rows of X that a block has, but for the last: blocks share them evenly. What lies outside of a matrix takes the copy engine longer than
+  // what lies in it: a block with 64 rows left of 192 took twice as long as one with all of them.
+  std::int32_t block_rows;
   bool early;                 // W is read before the kernel before has ended
 };
 
@@ -21,6 +24,7 @@ struct ManyParams {
 struct ManyPart {
   std::int64_t batch;
   int first_row, first_x;  // of W and of X
+  int rows;                // of X
   int first_stage, stages;
 };
 
@@ -39,9 +43,11 @@ struct ManyLayout {
   [[nodiscard]] FP4PA_FN constexpr bool arranged() const { return x_rows <= 128; }
   [[nodiscard]] FP4PA_FN constexpr int threads() const { return kMultipliers + kFetchers + (arranged() ? kArrangers : 0); }
 
-  /// A stage of the ring has X, in two panels of 64 columns, and codes.
+  /// A stage of the ring has X, in two panels of 64 columns, and codes. Of X as many rows are brought as blocks have; what products make of
+  /// the others nobody looks at.
   [[nodiscard]] FP4PA_FN constexpr int x_bytes() const { return x_rows * sm80::kGemmStage * 2; }
-  [[nodiscard]] FP4PA_FN constexpr int stage_bytes() const { return x_bytes() + kRows * sm80::kCodeBytes; }
+  [[nodiscard]] FP4PA_FN constexpr int code_bytes() const { return kRows * sm80::kCodeBytes; }
+  [[nodiscard]] FP4PA_FN constexpr int stage_bytes() const { return x_bytes() + code_bytes(); }
   /// Scales have a ring of their own: of a row and a stage, a factor of 16 bits for each group.
   [[nodiscard]] FP4PA_FN constexpr int factor_row_bytes() const { return nvfp4 ? 16 : 8; }
   [[nodiscard]] FP4PA_FN constexpr int factor_bytes() const { return kRows * factor_row_bytes(); }

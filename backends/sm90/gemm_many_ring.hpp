@@ -47,11 +47,11 @@ class ManyRing {
   __device__ __forceinline__ void copy_codes(int stage) const {
     // Where codes have no barrier of their own, the stage's bytes are announced with them.
     const std::uint32_t barrier = kLayout.arranged() ? codes(stage) : full(stage);
-    barrier_expect(barrier, kLayout.arranged() ? kLayout.stage_bytes() - kLayout.x_bytes() : kLayout.stage_bytes());
+    barrier_expect(barrier, kLayout.code_bytes() + (kLayout.arranged() ? 0 : brought_x_bytes()));
     copy_box(base_ + slot(stage) + kLayout.x_bytes(), params_.w, (first_stage_ + stage) * sm80::kCodeBytes, w_row_, barrier);
   }
   __device__ __forceinline__ void copy_x(int stage) const {
-    if constexpr (kLayout.arranged()) barrier_expect(full(stage), kLayout.x_bytes());
+    if constexpr (kLayout.arranged()) barrier_expect(full(stage), brought_x_bytes());
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
       copy_box(base_ + slot(stage) + panel * kLayout.x_bytes() / 2, params_.x, (first_stage_ + stage) * sm80::kGemmStage + panel * kPanelDims,
@@ -77,6 +77,8 @@ class ManyRing {
 
  private:
   static constexpr unsigned kPlaces = kLayout.factor_ring();
+  /// Of a stage, zeros for rows behind the last included.
+  [[nodiscard]] __device__ __forceinline__ int brought_x_bytes() const { return params_.block_rows * (kLayout.x_bytes() / kLayout.x_rows); }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t place(int stage) { return static_cast<unsigned>(stage) % kPlaces; }
 
   const ManyParams& params_;

@@ -385,7 +385,8 @@ TEST_CASE("every product kernel once: sm_90, more rows of X") {
   }
   for_operands([](BlockFormat format, DType x) {
     for (const int x_rows : {32, 64, 128, 192, 256}) {
-      for (const auto& [m, splits] : {std::pair<std::int64_t, std::int32_t>{x_rows, 1}, {x_rows - 5, 2}}) {
+      // The last: rows of three blocks, of which each has fewer than it has room for, and the third fewer than the others.
+      for (const auto& [m, splits] : {std::pair<std::int64_t, std::int32_t>{x_rows, 1}, {x_rows - 5, 2}, {2 * x_rows + 2, 2}}) {
         CAPTURE(m);
         CAPTURE(splits);
         run_many(spec_of(format, x, m), x_rows, splits);
