@@ -25,7 +25,8 @@ class ManyResults {
         part_(part),
         mine_(reinterpret_cast<float4*>(shared) + threadIdx.x),
         given_(given(shared, static_cast<int>(threadIdx.x) / 32)),
-        rank_(rank) {}
+        rank_(rank),
+        rows_(part.rows) {}
 
   /// Adds what the block's factors left out.
   __device__ __forceinline__ void add_outside(Sums& sums) const {
@@ -34,7 +35,7 @@ class ManyResults {
     for (int i = 0; i < 4 * kTiles; ++i) {
       const int row = i / 4 * 8 + lane % 4 * 2 + i % 2;
       const int n = first_row() + lane / 4 + i % 4 / 2 * 8;
-      const float sum = row < part_.rows && n < p_.n ? outside_sum<kLayout.bf16>(p_, part_, part_.first_x + row, n) : 0.0f;
+      const float sum = row < rows_ && n < p_.n ? outside_sum<kLayout.bf16>(p_, part_, part_.first_x + row, n) : 0.0f;
 #pragma unroll
       for (int j = 0; j < 4 * kTiles; ++j) {
         if (j == i) sums[j / 4][0][j % 4] += sum;
@@ -81,14 +82,14 @@ class ManyResults {
     wait_for_given(given_);
     if (ResultTiles::in_fours(p_)) {
 #pragma unroll 1
-      for (int tile = rank_; 8 * tile < part_.rows; tile += kAtOnce * p_.splits) {
+      for (int tile = rank_; 8 * tile < rows_; tile += kAtOnce * p_.splits) {
         float4 sum[kAtOnce];
         add_up(tile, sum);
         tiles.store_fours(sum, tile, p_.splits);
       }
     } else {
 #pragma unroll 1
-      for (int tile = rank_; 8 * tile < part_.rows; tile += p_.splits) {
+      for (int tile = rank_; 8 * tile < rows_; tile += p_.splits) {
         float4 sum[1];
         add_up(tile, sum);
         tiles.store_each(sum, tile);
@@ -105,7 +106,7 @@ class ManyResults {
 
   [[nodiscard]] __device__ __forceinline__ int first_row() const { return part_.first_row + static_cast<int>(threadIdx.x) / 32 * 16; }
   [[nodiscard]] __device__ __forceinline__ ResultTiles results() const {
-    return ResultTiles(p_, part_.batch, first_row(), part_.first_x, part_.rows, WeightUnit<kLayout.nvfp4, kLayout.bf16>::kSum);
+    return ResultTiles(p_, part_.batch, first_row(), part_.first_x, rows_, WeightUnit<kLayout.nvfp4, kLayout.bf16>::kSum);
   }
   [[nodiscard]] __device__ __forceinline__ static float4 tile_of(const Sums& sums, int tile) {
     return make_float4(sums[tile][0][0], sums[tile][0][1], sums[tile][0][2], sums[tile][0][3]);
@@ -120,7 +121,7 @@ class ManyResults {
     const float4* from[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      from[i] = mine_ + (tile - rank_ + (8 * (tile + i * p_.splits) < part_.rows ? i * p_.splits : 0)) * kThreads;
+      from[i] = mine_ + (tile - rank_ + (8 * (tile + i * p_.splits) < rows_ ? i * p_.splits : 0)) * kThreads;
       sum[i] = *from[i];
     }
 #pragma unroll 1
@@ -137,7 +138,7 @@ class ManyResults {
   const ManyPart& part_;
   float4* mine_;
   std::uint32_t given_;  // barrier
-  int rank_;
+  int rank_, rows_;      // of X
 };
 
 }  // namespace fp4pa::sm90

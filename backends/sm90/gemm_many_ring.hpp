@@ -23,8 +23,9 @@ class ManyRing {
         base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
         x_row_(static_cast<int>(part.batch) * params.gemm.m + part.first_x),
         w_row_((params.gemm.code_batch == 0 ? 0 : static_cast<int>(part.batch) * params.gemm.n) + part.first_row),
-        first_stage_(part.first_stage) {
-    asm volatile("" : "+r"(base_));  // not to be worked out again in every round
+        first_stage_(part.first_stage),
+        brought_x_bytes_(params.block_rows * (kLayout.x_bytes() / kLayout.x_rows)) {
+    asm volatile("" : "+r"(base_), "+r"(brought_x_bytes_));  // not to be worked out again in every round
   }
 
   /// By one thread, before a barrier of the block. With a lane for each barrier the compiler writes a loop over lanes.
@@ -47,11 +48,11 @@ class ManyRing {
   __device__ __forceinline__ void copy_codes(int stage) const {
     // Where codes have no barrier of their own, the stage's bytes are announced with them.
     const std::uint32_t barrier = kLayout.arranged() ? codes(stage) : full(stage);
-    barrier_expect(barrier, kLayout.code_bytes() + (kLayout.arranged() ? 0 : brought_x_bytes()));
+    barrier_expect(barrier, kLayout.code_bytes() + (kLayout.arranged() ? 0 : brought_x_bytes_));
     copy_box(base_ + slot(stage) + kLayout.x_bytes(), params_.w, (first_stage_ + stage) * sm80::kCodeBytes, w_row_, barrier);
   }
   __device__ __forceinline__ void copy_x(int stage) const {
-    if constexpr (kLayout.arranged()) barrier_expect(full(stage), brought_x_bytes());
+    if constexpr (kLayout.arranged()) barrier_expect(full(stage), brought_x_bytes_);
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) {
       copy_box(base_ + slot(stage) + panel * kLayout.x_bytes() / 2, params_.x, (first_stage_ + stage) * sm80::kGemmStage + panel * kPanelDims,
@@ -77,13 +78,12 @@ class ManyRing {
 
  private:
   static constexpr unsigned kPlaces = kLayout.factor_ring();
-  /// Of a stage, zeros for rows behind the last included.
-  [[nodiscard]] __device__ __forceinline__ int brought_x_bytes() const { return params_.block_rows * (kLayout.x_bytes() / kLayout.x_rows); }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t place(int stage) { return static_cast<unsigned>(stage) % kPlaces; }
 
   const ManyParams& params_;
   std::uint32_t base_;
   int x_row_, w_row_, first_stage_;
+  int brought_x_bytes_;  // of a stage, zeros for rows behind the last included
 };
 
 }  // namespace fp4pa::sm90
