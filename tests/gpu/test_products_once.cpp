@@ -3,24 +3,20 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
-#include "core/gemm/weight.hpp"
 #include "cuda/device.hpp"
 #include "cuda/gemm_kernels.hpp"
 #include "cuda/gemm_sm90.hpp"
-#include "kernels/gemm_ops.hpp"
 #include "tests/gemm/problem.hpp"
-#include "tests/gpu/mirror.hpp"
+#include "tests/gpu/product_on_device.hpp"
 
 namespace {
 
 using namespace fp4pa;
-using gpu_test::must;
+using gpu_test::must, gpu_test::ProductOnDevice;
 
 constexpr std::int64_t kRows = 150;  // of W: two blocks of 128, the second with idle rows
 constexpr std::int64_t kCols = 328;  // two stages and a half, in whole 16-byte pieces
@@ -37,80 +33,6 @@ gemm_test::Spec spec_of(BlockFormat format, DType x, std::int64_t m) {
   s.seed = static_cast<std::uint32_t>(m);
   return s;
 }
-
-/// A problem on the device, as the kernels are given it.
-class OnDevice {
- public:
-  /// @param x  X's elements; of none, Gaussian ones
-  explicit OnDevice(const gemm_test::Spec& spec, const std::vector<float>& x = {})
-      : problem(spec, gpu_test::kBackendName), s_(spec), weight_(problem.weight.view) {
-    if (!x.empty()) std::memcpy(problem.x.memory.data(), gemm_test::Tensor(s_.x, x).memory.data(), problem.x.memory.bytes());
-    problem.out.memory = gemm_test::Memory(problem.out.memory.bytes(), 0xff);  // NaN
-    args_.weight = weight_;
-    args_.x_dtype = s_.x;
-    args_.m = s_.m;
-    prepared_ = api::PreparedX::of(args_);
-    workspace_ = std::make_unique<gemm_test::Memory>(static_cast<std::size_t>(prepared_.bytes), std::uint8_t{0xff});
-    for (gemm_test::Memory* memory : {&problem.x.memory, &problem.out.memory, &problem.bias.memory, &problem.weight.codes,
-                                      &problem.weight.scales, &problem.weight.globals, workspace_.get()}) {
-      mirror_.add(memory->data(), static_cast<std::int64_t>(memory->bytes()));
-    }
-    args_.x = mirror_.device(problem.x.memory.data());
-    args_.workspace = mirror_.device(workspace_->data());
-    args_.workspace_bytes = workspace_->bytes();
-  }
-
-  /// Parameters of a product of X as it lies.
-  [[nodiscard]] sm80::GemmParams params() {
-    const core::WeightLayout layout{weight_.format, weight_.scale_layout, weight_.rows, weight_.cols};
-    sm80::GemmParams p{};
-    p.codes = mirror_.device(problem.weight.codes.data());
-    p.scales = mirror_.device(problem.weight.scales.data());
-    p.w_globals = mirror_.device(weight_.global_scale_ptr);
-    p.w_global = weight_.global_scale;
-    p.row_bytes = layout.code_row_bytes();
-    p.n = static_cast<std::int32_t>(s_.n);
-    p.groups = static_cast<std::int32_t>(layout.groups());
-    p.scale_layout = s_.layout;
-    p.x = reinterpret_cast<const std::uint16_t*>(mirror_.device(problem.x.memory.data()));
-    p.x_row = s_.k;
-    p.x_cols = static_cast<std::int32_t>(s_.k);
-    p.out = mirror_.device(problem.out.memory.data());
-    if (s_.bias) p.bias = mirror_.device(problem.bias.memory.data());
-    p.out_dtype = s_.out;
-    p.bias_dtype = s_.bias_dtype;
-    p.m = static_cast<std::int32_t>(s_.m);
-    return p;
-  }
-  /// The same of X prepared in f16.
-  [[nodiscard]] sm80::GemmParams prepared_params() {
-    sm80::GemmParams p = params();
-    REQUIRE(cuda::prepare_x(args_, prepared_, ExecDesc{}) == Status::kOk);
-    const auto* const memory = static_cast<const std::uint8_t*>(args_.workspace);
-    p.x = reinterpret_cast<const std::uint16_t*>(memory);
-    p.x_row = prepared_.cols;
-    p.x_cols = static_cast<std::int32_t>(prepared_.cols);
-    p.x_inverse = reinterpret_cast<const float*>(memory + prepared_.inverse);
-    return p;
-  }
-  /// Waits for the kernel, and looks at all that it may have written.
-  void check() {
-    mirror_.bring_home();
-    CHECK(problem.worst() <= 1.0);
-    CHECK(problem.out.memory.intact());
-    CHECK(workspace_->intact());
-  }
-
-  gemm_test::Problem problem;
-
- private:
-  gemm_test::Spec s_;
-  Fp4Weight weight_;
-  LinearArgs args_;
-  api::PreparedX prepared_;
-  std::unique_ptr<gemm_test::Memory> workspace_;
-  gpu_test::Mirror mirror_;
-};
 
 [[nodiscard]] std::int32_t blocks_for(std::int64_t n, std::int64_t of_a_block) {
   return static_cast<std::int32_t>((n + of_a_block - 1) / of_a_block);
@@ -134,7 +56,7 @@ void for_operands(F&& f) {
   return device;
 }
 
-void launch_and_check(OnDevice& d, const cuda::Sm90Division& division) {
+void launch_and_check(ProductOnDevice& d, const cuda::Sm90Division& division) {
   REQUIRE(division.function != nullptr);
   must(cudaFuncSetAttribute(division.function, cudaFuncAttributeMaxDynamicSharedMemorySize, division.shared_bytes),
        "asking for shared memory");
@@ -190,7 +112,7 @@ void run_few(const gemm_test::Spec& spec, sm90::FewForm form, std::int32_t row_g
   const bool nvfp4 = spec.format == BlockFormat::kNvfp4;
   const DType x = spec.x;
   const std::int64_t m = spec.m;
-  OnDevice on_device(spec, x_values);
+  ProductOnDevice on_device(spec, x_values);
   cuda::Sm90Division d = division_of(x, spec.k, splits);
   d.function = cuda::gemm_few_function(nvfp4, d.bf16, m, form);
   d.few = true;
@@ -205,7 +127,7 @@ void run_few(const gemm_test::Spec& spec, sm90::FewForm form, std::int32_t row_g
 }
 
 void run_many(const gemm_test::Spec& spec, int x_rows, std::int32_t splits) {
-  OnDevice on_device(spec);
+  ProductOnDevice on_device(spec);
   cuda::Sm90Division d = division_of(spec.x, spec.k, splits);
   const sm90::ManyLayout layout{x_rows, spec.format == BlockFormat::kNvfp4, d.bf16};
   d.function = cuda::gemm_many_function(layout);
@@ -226,7 +148,7 @@ void run_sm80(BlockFormat format, int x_tiles, bool prepared, std::int64_t m, st
     return;
   }
   const gemm_test::Spec spec = spec_of(format, prepared ? DType::kBF16 : DType::kF16, m);
-  OnDevice on_device(spec);
+  ProductOnDevice on_device(spec);
   sm80::GemmParams params = prepared ? on_device.prepared_params() : on_device.params();
   params.stages = blocks_for(spec.k, sm80::kGemmStage);
   params.splits = splits;
@@ -385,8 +307,9 @@ TEST_CASE("every product kernel once: sm_90, more rows of X") {
   }
   for_operands([](BlockFormat format, DType x) {
     for (const int x_rows : {32, 64, 128, 192, 256}) {
-      // The last: rows of three blocks, of which each has fewer than it has room for, and the third fewer than the others.
-      for (const auto& [m, splits] : {std::pair<std::int64_t, std::int32_t>{x_rows, 1}, {x_rows - 5, 2}, {2 * x_rows + 2, 2}}) {
+      // The last two: rows of three blocks and of two, of which each has fewer than it has room for, and the last of two one fewer.
+      for (const auto& [m, splits] :
+           {std::pair<std::int64_t, std::int32_t>{x_rows, 1}, {x_rows - 5, 2}, {2 * x_rows + 2, 2}, {x_rows + 1, 2}}) {
         CAPTURE(m);
         CAPTURE(splits);
         run_many(spec_of(format, x, m), x_rows, splits);
