@@ -14,10 +14,11 @@ template <ManyLayout kLayout>
 __device__ __forceinline__ void arrange_stages(const ManyRing<kLayout>& ring, std::uint8_t* shared, int stages) {
   constexpr int kPieces = ManyLayout::kRows * sm80::kCodeBytes / 16 / ManyLayout::kArrangers;
   const int thread = static_cast<int>(threadIdx.x) % ManyLayout::kArrangers;
+  ManyTurn<kLayout> turn;
 #pragma unroll 1
-  for (int s = 0; s < stages; ++s) {
-    auto* const codes = reinterpret_cast<uint4*>(shared + ring.slot(s) + kLayout.x_bytes()) + thread;
-    barrier_wait(ring.codes(s), ring.parity(s));
+  for (int s = 0; s < stages; ++s, turn.next()) {
+    auto* const codes = reinterpret_cast<uint4*>(shared + ring.slot(turn) + kLayout.x_bytes()) + thread;
+    barrier_wait(ring.codes(turn), turn.parity);
     uint4 x[kPieces];
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) x[i] = codes[i * ManyLayout::kArrangers];
@@ -27,7 +28,7 @@ __device__ __forceinline__ void arrange_stages(const ManyRing<kLayout>& ring, st
       arrange_codes({x[i].x, x[i].y, x[i].z, x[i].w}, lanes);
       codes[i * ManyLayout::kArrangers] = make_uint4(lanes[0], lanes[1], lanes[2], lanes[3]);
     }
-    barrier_arrive(ring.full(s));
+    barrier_arrive(ring.full(turn));
   }
 }
 

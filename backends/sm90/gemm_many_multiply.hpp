@@ -52,26 +52,28 @@ class ManyMultiplier {
 #pragma unroll
     for (int i = 0; i < 8 * kSteps; ++i) a_[i / (4 * kSteps)][i / 4 % kSteps][i % 4] = 0;
     x_ = matrix_descriptor(ring_.base() & 0x3ffff, {0, core::kChunkBytes, kSwizzleBytes});
-    int slot = 0;  // counted, so that it stays in a uniform register
-    barrier_wait(ring_.full(0), ring_.parity(0));
+    Turn turn;
+    std::uint32_t before = ring_.read(turn);  // of the stage before, from the second one on
+    barrier_wait(ring_.full(turn), turn.parity);
     cuda::allow_dependents();  // behind the wait of those that fetched this
-    decode<0>(0, slot, 0);
+    decode<0>(turn, 0);
 #pragma unroll 1
     for (int s = 0; s < stages_; ++s) {
-      const int now = slot;
-      if (++slot == kLayout.ring()) slot = 0;
+      const Turn now = turn;
+      turn.next();
       // Behind the last stage there is nothing to wait for, and what is decoded is not used.
-      const bool ready = s + 1 == stages_ || barrier_test(ring_.full(s + 1), ring_.parity(s + 1));
+      const bool ready = s + 1 == stages_ || barrier_test(ring_.full(turn), turn.parity);
 #pragma unroll
       for (int chunk = 0; chunk + 1 < kChunks; ++chunk) {
         issue(now, chunk);
-        decode<1>(s, now, chunk + 1);
-        // The products of the stage before have ended.
-        if (chunk == 0 && s > 0 && lane_.id == 0) barrier_arrive(ring_.read(s - 1));
+        decode<1>(now, chunk + 1);
+        if (chunk > 0) continue;
+        if (s > 0 && lane_.id == 0) barrier_arrive(before);  // its products have ended
+        before = ring_.read(now);
       }
       issue(now, kChunks - 1);
-      if (!ready) barrier_wait(ring_.full(s + 1), ring_.parity(s + 1));
-      decode<1>(s + 1, slot, 0);
+      if (!ready) barrier_wait(ring_.full(turn), turn.parity);
+      decode<1>(turn, 0);
     }
     wait<0>();
     pin(sums_);
@@ -85,6 +87,7 @@ class ManyMultiplier {
   static constexpr int kXRows = kLayout.x_rows;
   using Element = std::conditional_t<kLayout.bf16, core::BF16, core::F16>;
   using Ring = ManyRing<kLayout>;
+  using Turn = ManyTurn<kLayout>;
   using Factors = std::conditional_t<kNvfp4, uint4, uint2>;  // of a row and a stage, 16 bits each
   // Whether a stage's factors are loaded at once. Of MXFP4 in f16, whose chunks have little to wait for, loads as they are needed are
   // faster while codes are not arranged, though they are 7 instructions more.
@@ -109,11 +112,11 @@ class ManyMultiplier {
   __device__ __forceinline__ static void pin(float (&d)[kXRows / 8][1][4]) { sm90::pin(d); }
 
   /// The products of a chunk: an instruction a step.
-  __device__ __forceinline__ void issue(int slot, int chunk) {
+  __device__ __forceinline__ void issue(const Turn& turn, int chunk) {
     constexpr int kPanelChunks = kPanelDims / kChunkColumns;
     // Addresses are the descriptor's lowest bits, in units of 16 bytes.
     const std::uint64_t x =
-        x_ + static_cast<std::uint32_t>(slot * (kLayout.stage_bytes() / 16) + chunk / kPanelChunks * (kLayout.x_bytes() / 32));
+        x_ + static_cast<std::uint32_t>(turn.slot * (kLayout.stage_bytes() / 16) + chunk / kPanelChunks * (kLayout.x_bytes() / 32));
     exec_.group_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -128,11 +131,11 @@ class ManyMultiplier {
   }
 
   /// A stage's codes to registers, as they have been arranged.
-  __device__ __forceinline__ void load_words(int slot) {
+  __device__ __forceinline__ void load_words(const Turn& turn) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       exec_.template load_matrix<false>(
-          [&](WarpExec::Lane) { return codes_ + static_cast<std::uint32_t>(slot * kLayout.stage_bytes() + 8 * r * sm80::kCodeBytes); },
+          [&](WarpExec::Lane) { return codes_ + Ring::slot(turn) + 8 * r * sm80::kCodeBytes; },
           [&](WarpExec::Lane) -> std::uint32_t(&)[4] { return words_[r]; });
     }
   }
@@ -151,20 +154,16 @@ class ManyMultiplier {
     const auto t = static_cast<std::uint32_t>(lane_.id % 4);
     const std::uint32_t select = t | (4 + t) << 4;
     const std::uint32_t q = __byte_perm(__byte_perm(w[0], w[1], select), __byte_perm(w[2], w[3], select), 0x5410);
-    // As in sm80::e2m1_to_f16 and e2m1_to_bf16, but that the halves of a result are the codes of one byte.
     if constexpr (kLayout.bf16) {
-      constexpr std::uint32_t kSign = 0x80008000u;
-      constexpr std::uint32_t kBits = 0x81c081c0u;
-      const std::uint32_t even = q << 4;
+      // Lower halves of bytes to the lower half of the word, 0, 2, 1 and 3.
+      const std::uint32_t moved = sm80::select_bits(0xffff0000u, q << 12, q >> 12);
+      std::uint32_t halves[4];
+      sm80::e2m1_to_bf16(sm80::select_bits(0xf0f00f0fu, q, moved), halves);
 #pragma unroll
-      for (std::uint32_t i = 0; i < 4; ++i) {
-        // Each half is a code's byte twice: the sign of the upper one is in place, and the lower one's magnitude two bits from its own. A
-        // shift to the left has a pipe of its own, see e2m1_to_f16.
-        const std::uint32_t twice = __byte_perm(even, q, (4 + i) * 0x1100u | i * 0x11u);
-        out[i] = sm80::select_bits(kSign, twice, twice << 2) & kBits;
-      }
+      for (int i = 0; i < 4; ++i) out[i] = halves[i % 2 * 2 + i / 2];
       return;
     }
+    // As in sm80::e2m1_to_f16, but that the halves of a result are the codes of one byte.
     constexpr std::uint32_t kSigns = 0x80808080u;
     constexpr std::uint32_t kHalves = 0x8e008e00u;
     const std::uint32_t even = sm80::select_bits(kSigns, q << 4, q << 1);
@@ -177,8 +176,8 @@ class ManyMultiplier {
     out[3] = last & kHalves;
   }
 
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t factors_at(int stage, int r) const {
-    return factors_ + Ring::factors(stage) + 8 * r * kLayout.factor_row_bytes();
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t factors_at(const Turn& turn, int r) const {
+    return factors_ + Ring::factors(turn) + 8 * r * kLayout.factor_row_bytes();
   }
   /// Two of a row's factors.
   __device__ __forceinline__ static std::uint32_t pair(const uint2& row, int i) { return i == 0 ? row.x : row.y; }
@@ -188,14 +187,14 @@ class ManyMultiplier {
 
   /// A chunk as operands, in registers that at most the kNewest newest products do not read.
   template <int kNewest>
-  __device__ __forceinline__ void decode(int stage, int slot, int chunk) {
+  __device__ __forceinline__ void decode(const Turn& turn, int chunk) {
     constexpr int kGroups = kChunkColumns / 32;
     std::uint32_t out[kGroups][2][4];
     std::uint32_t factors[kGroups][2];  // two of MXFP4's groups, or the two of NVFP4's in 32 columns
-    if (kLayout.arranged() && chunk == 0) load_words(slot);
+    if (kLayout.arranged() && chunk == 0) load_words(turn);
     if (kLoadsAll && chunk == 0) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) row_factors_[r] = exec_.template load_shared<Factors>(lane_, factors_at(stage, r));
+      for (int r = 0; r < 2; ++r) row_factors_[r] = exec_.template load_shared<Factors>(lane_, factors_at(turn, r));
     }
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
@@ -206,13 +205,13 @@ class ManyMultiplier {
         if constexpr (kLoadsAll) {
           factors[g][r] = pair(row_factors_[r], two);
         } else {
-          factors[g][r] = g % 2 == 1 ? factors[g - 1][r] : exec_.template load_shared<std::uint32_t>(lane_, factors_at(stage, r) + 4 * two);
+          factors[g][r] = g % 2 == 1 ? factors[g - 1][r] : exec_.template load_shared<std::uint32_t>(lane_, factors_at(turn, r) + 4 * two);
         }
         if constexpr (kLayout.arranged()) {
           decode_word(words_[r][group], out[g][r]);
         } else {
           // Eight rows further the swizzle is the same.
-          const std::uint32_t codes = codes_ + static_cast<std::uint32_t>(slot * kLayout.stage_bytes());
+          const std::uint32_t codes = codes_ + Ring::slot(turn);
           decode_row((codes ^ static_cast<std::uint32_t>(16 * group)) + 8 * r * sm80::kCodeBytes, out[g][r]);
         }
       }

@@ -5,7 +5,8 @@
 //   read   all warps that multiply have read it
 //   codes  the engine has brought a stage's codes, which are to be arranged
 //
-// A stage's barriers are counted by its number. A wait names the parity of the round that it waits for.
+// A stage's barriers are counted by its number. A wait names the parity of the round that it waits for. Who goes from stage to stage counts
+// where they lie (ManyTurn); who looks ahead and back, as the fetching warps do, works it out from a stage's number.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,27 @@
 
 namespace fp4pa::sm90 {
 
+/// Where a stage lies, counted: numbers of no thread's own, which are kept and added up in uniform registers.
+template <ManyLayout kLayout>
+struct ManyTurn {
+  int slot = 0;   // of X and codes
+  int place = 0;  // of factors and barriers
+  std::uint32_t parity = 0;
+
+  __device__ __forceinline__ void next() {
+    if (++slot == kLayout.ring()) slot = 0;
+    if (++place == kLayout.factor_ring()) {
+      place = 0;
+      parity ^= 1;
+    }
+  }
+};
+
 template <ManyLayout kLayout>
 class ManyRing {
  public:
+  using Turn = ManyTurn<kLayout>;
+
   __device__ __forceinline__ ManyRing(const ManyParams& params, const std::uint8_t* shared, const ManyPart& part)
       : params_(params),
         base_(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
@@ -64,14 +83,23 @@ class ManyRing {
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t slot(int stage) {
     return static_cast<unsigned>(stage) % kLayout.ring() * kLayout.stage_bytes();
   }
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t slot(const Turn& turn) { return turn.slot * kLayout.stage_bytes(); }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t factors(int stage) {
     return kLayout.factors() + place(stage) * kLayout.factor_bytes();
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const {
-    return base_ + kLayout.barriers() + kLayout.place_bytes() * place(stage);
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t factors(const Turn& turn) {
+    return kLayout.factors() + turn.place * kLayout.factor_bytes();
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t read(int stage) const { return full(stage) + 8; }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t codes(int stage) const { return full(stage) + 16; }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const { return barriers(place(stage)); }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(const Turn& turn) const { return barriers(turn.place); }
+  template <class Stage>
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t read(const Stage& stage) const {
+    return full(stage) + 8;
+  }
+  template <class Stage>
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t codes(const Stage& stage) const {
+    return full(stage) + 16;
+  }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t parity(int stage) { return static_cast<unsigned>(stage) / kPlaces & 1; }
   /// Of the block's shared memory.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t base() const { return base_; }
@@ -79,6 +107,9 @@ class ManyRing {
  private:
   static constexpr unsigned kPlaces = kLayout.factor_ring();
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t place(int stage) { return static_cast<unsigned>(stage) % kPlaces; }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t barriers(std::uint32_t place) const {
+    return base_ + kLayout.barriers() + kLayout.place_bytes() * place;
+  }
 
   const ManyParams& params_;
   std::uint32_t base_;

@@ -28,6 +28,30 @@ TEST_CASE("e4m3_to_bf16: every pair of codes, NaN included") {
   CHECK(wrong == 0);
 }
 
+TEST_CASE("e2m1_to_f16 and e2m1_to_bf16: every pair of codes, in every place") {
+  int wrong = 0;
+  for (std::uint32_t codes = 0; codes < 0x100; ++codes) {
+    for (int place = 0; place < 4; ++place) {
+      for (const std::uint32_t others : {0u, 0x5a5a5a5au, 0xffffffffu}) {
+        const std::uint32_t word = codes << (8 * place) | (others & ~(0xffu << (8 * place)));
+        std::uint32_t f[4], bf[4];
+        fp4pa::sm80::e2m1_to_f16(word, f);
+        fp4pa::sm80::e2m1_to_bf16(word, bf);
+        for (int n = 2 * place; n < 2 * place + 2; ++n) {
+          const float want = fp4pa::core::E2M1::decode(static_cast<std::uint8_t>(codes >> (4 * (n % 2)) & 0xfu));
+          const int shift = n / 4 * 16;
+          const auto as_f16 = static_cast<std::uint16_t>(f[n % 4] >> shift), as_bf16 = static_cast<std::uint16_t>(bf[n % 4] >> shift);
+          for (const float got : {std::ldexp(fp4pa::core::f16_to_f32(as_f16), -fp4pa::sm80::kE2m1F16Log2),
+                                  std::ldexp(fp4pa::core::bf16_to_f32(as_bf16), 126)}) {
+            wrong += got != want || std::signbit(got) != std::signbit(want);
+          }
+        }
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
+
 TEST_CASE("arrange_codes: a lane decodes its two columns of each word") {
   using fp4pa::core::E2M1;
   const auto value = [](std::uint32_t half, bool bf16) {
