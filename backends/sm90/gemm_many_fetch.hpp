@@ -38,6 +38,7 @@ class ManyFetcher {
     cuda::wait_for_previous();
     cuda::allow_dependents();
     // What has been read makes room for factors of the stage kPlaces further, and for a slot of the one kRing further.
+    Turn turn;
 #pragma unroll 1
     for (int first = 0; first < part_.stages + kPlaces - kRing; first += kAtOnce) {
       Scales scales;
@@ -47,22 +48,25 @@ class ManyFetcher {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int s = first + i;
-        const int old = s - kPlaces;
-        if (old >= 0 && old + kRing < part_.stages) {
-          barrier_wait(ring_.read(old), ring_.parity(old));
+        const int next = s - kPlaces + kRing;
+        if (s >= kPlaces && next < part_.stages) {
+          barrier_wait(ring_.read(turn), turn.parity ^ 1);  // of stage s - kPlaces, a round before
           if (leads()) {
-            ring_.copy_codes(old + kRing);
-            ring_.copy_x(old + kRing);
+            ring_.copy_codes(next);
+            ring_.copy_x(next);
           }
         }
-        if (s >= part_.stages) continue;
-        put_factors(s, &scales[i * kWords]);
-        barrier_arrive(ring_.full(s));  // each for itself: racecheck does not follow an arrival on behalf of a warp
+        if (s < part_.stages) {
+          put_factors(s, turn, &scales[i * kWords]);
+          barrier_arrive(ring_.full(turn));  // each for itself: racecheck does not follow an arrival on behalf of a warp
+        }
+        turn.next();
       }
     }
   }
 
  private:
+  using Turn = ManyTurn<kLayout>;
   static constexpr bool kNvfp4 = kLayout.nvfp4;
   static constexpr int kRing = kLayout.ring();
   static constexpr int kPlaces = kLayout.factor_ring();
@@ -80,8 +84,8 @@ class ManyFetcher {
     if (stage < part_.stages) row_.load_words((part_.first_stage + stage) * kWords, next_);
   }
 
-  __device__ __forceinline__ void put_factors(int stage, const std::uint32_t* scales) const {
-    std::uint8_t* const to = shared_ + ManyRing<kLayout>::factors(stage) + thread_ * kLayout.factor_row_bytes();
+  __device__ __forceinline__ void put_factors(int stage, const Turn& turn, const std::uint32_t* scales) const {
+    std::uint8_t* const to = shared_ + ManyRing<kLayout>::factors(turn) + thread_ * kLayout.factor_row_bytes();
     if constexpr (kNvfp4) {
       std::uint32_t pair[4];
 #pragma unroll

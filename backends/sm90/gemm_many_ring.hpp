@@ -5,8 +5,8 @@
 //   read   all warps that multiply have read it
 //   codes  the engine has brought a stage's codes, which are to be arranged
 //
-// A stage's barriers are counted by its number. A wait names the parity of the round that it waits for. Who goes from stage to stage counts
-// where they lie (ManyTurn); who looks ahead and back, as the fetching warps do, works it out from a stage's number.
+// Where a stage lies is counted by those who go from stage to stage (ManyTurn); who asks for copies works it out from the stage's number. A
+// wait names the parity of the round that it waits for.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace fp4pa::sm90 {
 
-/// Where a stage lies, counted: numbers of no thread's own, which are kept and added up in uniform registers.
+/// Where a stage lies, counted: numbers of no thread's own, which stay in uniform registers.
 template <ManyLayout kLayout>
 struct ManyTurn {
   int slot = 0;   // of X and codes
@@ -66,7 +66,7 @@ class ManyRing {
   /// product's: what they give is not written.
   __device__ __forceinline__ void copy_codes(int stage) const {
     // Where codes have no barrier of their own, the stage's bytes are announced with them.
-    const std::uint32_t barrier = kLayout.arranged() ? codes(stage) : full(stage);
+    const std::uint32_t barrier = full(stage) + (kLayout.arranged() ? 16 : 0);
     barrier_expect(barrier, kLayout.code_bytes() + (kLayout.arranged() ? 0 : brought_x_bytes_));
     copy_box(base_ + slot(stage) + kLayout.x_bytes(), params_.w, (first_stage_ + stage) * sm80::kCodeBytes, w_row_, barrier);
   }
@@ -80,34 +80,23 @@ class ManyRing {
   }
 
   // Offsets in shared memory, and barriers.
-  [[nodiscard]] __device__ __forceinline__ static std::uint32_t slot(int stage) {
-    return static_cast<unsigned>(stage) % kLayout.ring() * kLayout.stage_bytes();
-  }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t slot(const Turn& turn) { return turn.slot * kLayout.stage_bytes(); }
-  [[nodiscard]] __device__ __forceinline__ static std::uint32_t factors(int stage) {
-    return kLayout.factors() + place(stage) * kLayout.factor_bytes();
-  }
   [[nodiscard]] __device__ __forceinline__ static std::uint32_t factors(const Turn& turn) {
     return kLayout.factors() + turn.place * kLayout.factor_bytes();
   }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const { return barriers(place(stage)); }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(const Turn& turn) const { return barriers(turn.place); }
-  template <class Stage>
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t read(const Stage& stage) const {
-    return full(stage) + 8;
-  }
-  template <class Stage>
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t codes(const Stage& stage) const {
-    return full(stage) + 16;
-  }
-  [[nodiscard]] __device__ __forceinline__ static std::uint32_t parity(int stage) { return static_cast<unsigned>(stage) / kPlaces & 1; }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(const Turn& turn) const { return full_at(turn.place); }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t read(const Turn& turn) const { return full(turn) + 8; }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t codes(const Turn& turn) const { return full(turn) + 16; }
   /// Of the block's shared memory.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t base() const { return base_; }
 
  private:
   static constexpr unsigned kPlaces = kLayout.factor_ring();
-  [[nodiscard]] __device__ __forceinline__ static std::uint32_t place(int stage) { return static_cast<unsigned>(stage) % kPlaces; }
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t barriers(std::uint32_t place) const {
+  [[nodiscard]] __device__ __forceinline__ static std::uint32_t slot(int stage) {
+    return static_cast<unsigned>(stage) % kLayout.ring() * kLayout.stage_bytes();
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full(int stage) const { return full_at(static_cast<unsigned>(stage) % kPlaces); }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t full_at(std::uint32_t place) const {
     return base_ + kLayout.barriers() + kLayout.place_bytes() * place;
   }
 
