@@ -13,7 +13,9 @@ for header in doctest/doctest.h hwy/highway.h CLI/CLI.hpp nlohmann/json.hpp fmt/
   exit 1
 done
 # A folder that there is not is no reason to end here: what was not found is said below.
-library=$({ find ${LIBRARY:-/usr/local/lib /usr/lib} \( -name libhwy.a -o -name libhwy.so.1 \) 2>/dev/null || true; } | sort | head -1)
+# Libraries of another processor, for a cross compiler, lie there too.
+found=$({ find ${LIBRARY:-/usr/local/lib /usr/lib} \( -name libhwy.a -o -name libhwy.so.1 \) 2>/dev/null || true; } | sort)
+library=$({ grep "/$(uname -m)-" <<<"$found" || echo "$found"; } | head -1)
 [ -n "$library" ] || { echo "collect_deps: neither libhwy.a nor libhwy.so.1 was found in ${LIBRARY:-/usr/local/lib /usr/lib}"; exit 1; }
 cp -L "$library" "$1/lib/"
 du -sh "$1"
