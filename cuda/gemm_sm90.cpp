@@ -213,7 +213,7 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool e
   gemm.stages = d.stages;
   gemm.splits = d.splits;
   gemm.row_tiles = d.row_tiles;
-  sm90::FewParams few{{}, gemm, d.row_groups, d.block_stages, early};
+  sm90::FewParams few{{}, gemm, d.row_groups, d.block_stages, sm90::few_scale_mask(gemm), early};
   const auto block_rows = static_cast<std::int32_t>(ceil_div(gemm.m, d.m_tiles));
   sm90::ManyParams many{{}, {}, gemm, d.block_stages, block_rows, early};
   const CUtensorMapDataType x_type = d.bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;

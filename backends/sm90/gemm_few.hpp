@@ -227,11 +227,12 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     const std::uint32_t columns = kParts == 2 ? pair_x(column) : row_of_x(g, column);
     const std::uint32_t x_step = kParts == 2 && !has_pair_x() ? 0 : 64;
     std::uint32_t scale[2 * kRowTiles][2];  // of rows g + 8 o: E8M0 as they are, E4M3 as f16 of chunks 0 2 and 1 3
-    const int shift = 8 * misalignment(first_row_ + row_group_ * kFewWarpRows + g);  // of its rows 8, 16, ... further too
+    const int before = misalignment(first_row_ + row_group_ * kFewWarpRows + g);  // of its rows 8, 16, ... further too
 #pragma unroll
     for (int o = 0; o < 2 * kRowTiles; ++o) {
-      load_scales(static_cast<std::uint32_t>(kScales + (row_group_ * kFewWarpRows + 8 * o + g) * scale_pitch_ + stage * kScaleBytes),
-                  shift, t, scale[o]);
+      load_scales(static_cast<std::uint32_t>(kScales + (row_group_ * kFewWarpRows + 8 * o + g) * scale_pitch_ + stage * kScaleBytes +
+                                             (before & ~3)),
+                  8 * (before & 3), t, scale[o]);
     }
 #pragma unroll
     for (int chunk = 0; chunk < 4; ++chunk) {
@@ -305,7 +306,8 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
   }
 
   /// A row's scales of a stage, as a lane uses them: its eight codes of each of the four chunks have one scale.
-  /// @param shift  bits, 8 * misalignment of the row
+  /// @param at     of the word that they begin in
+  /// @param shift  bits that they begin behind its start
   __device__ __forceinline__ void load_scales(std::uint32_t at, int shift, int t, std::uint32_t (&out)[2]) const {
     std::uint32_t words[2];
 #pragma unroll

@@ -25,6 +25,7 @@ struct FewParams {
   sm80::GemmParams gemm;
   std::int32_t row_groups;    // 1, 2, 4 or 8
   std::int32_t block_stages;  // most stages that a block has
+  std::int32_t scale_mask;    // few_scale_mask()
   bool early;                 // W is read before the kernel before has ended
 };
 
@@ -44,10 +45,16 @@ enum class FewForm {
 /// Not std::countr_zero, of which nvcc 13.0 makes 32 in device code.
 [[nodiscard]] FP4PA_FN constexpr int few_row_groups_log2(int row_groups) { return row_groups == 8 ? 3 : row_groups / 2; }
 [[nodiscard]] FP4PA_FN constexpr int few_rows(int row_groups) { return row_groups * kFewWarpRows; }
-/// Bytes from row to row of a block's scales: an odd number of 16-byte pieces, so that eight rows lie in different banks, with room for a word
-/// that linear scales share with the row before.
+/// Scales come in pieces of which this is the size less one: 16 bytes, which begin before a row's part as it lies, if then rows 8 apart lie
+/// alike and a weight's first piece is its own; else words. Blocked scales are words, and none begins before.
+[[nodiscard]] constexpr int few_scale_mask(const sm80::GemmParams& p) {
+  if (p.scale_layout == ScaleLayout::kBlocked) return 0;
+  return p.groups % 2 == 0 && reinterpret_cast<std::uintptr_t>(p.scales) % 16 == 0 ? 15 : 3;
+}
+/// Bytes from row to row of a block's scales: an odd number of 16-byte pieces, so that eight rows lie in different banks, with room for what
+/// linear scales share with those before.
 [[nodiscard]] FP4PA_FN constexpr int few_scale_pitch(bool nvfp4, int stages) {
-  return ((stages * (nvfp4 ? 8 : 4) + 4 + 15) / 16 | 1) * 16;
+  return ((stages * (nvfp4 ? 8 : 4) + 15 + 15) / 16 | 1) * 16;
 }
 /// Bytes from row to row of a block's X; even and odd rows lie in different halves of the banks.
 [[nodiscard]] FP4PA_FN constexpr int few_x_pitch(int stages) { return stages * sm80::kGemmStage * 2 + 64; }

@@ -60,11 +60,13 @@ class FewPart {
     return p_.w_globals != nullptr ? p_.w_globals[p_.code_batch == 0 ? 0 : batch_] : p_.w_global;
   }
 
-  /// Bytes between a word's start and that of a row's linear scales.
+  /// Bytes between the start of a piece and that of a row's scales, of the block's stages. Rows 8 apart have the same.
   __device__ __forceinline__ int misalignment(int row) const {
-    if (kPlain || p_.scale_layout == ScaleLayout::kBlocked) return 0;
-    return static_cast<int>((reinterpret_cast<std::uintptr_t>(scales_) +
-                             static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups)) & 3u);
+    if constexpr (kPlain) return 0;
+    const std::uint32_t at = static_cast<std::uint32_t>(row) * static_cast<std::uint32_t>(p_.groups) +
+                             static_cast<std::uint32_t>(first_ * kScaleBytes);
+    return static_cast<int>((static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(scales_)) + at) &
+                            static_cast<std::uint32_t>(f_.scale_mask));
   }
 
   /// A warp's ring: the barriers of its slots, and where a slot lies.
@@ -107,7 +109,7 @@ class FewPart {
     }
     __syncthreads();
   }
-  /// Asks for all scales of the block; zeros past the last. A linear row that starts between words brings its neighbour's bytes along.
+  /// Asks for all scales of the block; zeros past the last. A linear row that starts within a piece brings its neighbour's bytes along.
   __device__ __forceinline__ void fetch_scales() const {
     if constexpr (kPlain) {
       if (lane_.id == 0) copy_scale_rows();
@@ -172,11 +174,13 @@ class FewPart {
     const int from = first_ * kScaleBytes;
     const int bytes = (last_ - first_) * kScaleBytes;
     const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
-    if (!blocked && (p_.groups | from) % 16 == 0 && reinterpret_cast<std::uintptr_t>(scales_) % 16 == 0) {
-      each_scale_piece((bytes + 15) / 16, [&](int row, int piece, std::uint32_t to) {
-        const int left = p_.groups - from - 16 * piece;
-        const std::uint8_t* const at = scales_ + std::int64_t{first_row_ + row} * p_.groups + from + 16 * piece;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to + 16 * piece), "l"(at), "r"(left > 0 ? 16 : 0)
+    if (f_.scale_mask == 15) {
+      const int before = p_.groups % 16 == 0 ? misalignment(0) : 14;  // or less
+      each_scale_piece((before + bytes + 15) / 16, [&](int row, int piece, std::uint32_t to) {
+        const int group = from - misalignment(first_row_ + row) + 16 * piece;
+        const int left = p_.groups - group;
+        const std::uint8_t* const at = scales_ + std::int64_t{first_row_ + row} * p_.groups + group;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to + 16 * piece), "l"(at), "r"(left < 0 ? 0 : left < 16 ? left : 16)
                      : "memory");
       });
       return;

@@ -21,9 +21,16 @@ namespace fp4pa::gpu_test {
 /// A problem on the device, as the kernels are given it.
 class ProductOnDevice {
  public:
-  /// @param x  X's elements; of none, Gaussian ones
-  explicit ProductOnDevice(const gemm_test::Spec& spec, const std::vector<float>& x = {})
-      : problem(spec, kBackendName), s_(spec), weight_(problem.weight.view) {
+  /// @param x          X's elements; of none, Gaussian ones
+  /// @param scales_at  bytes from 256-byte alignment to where W's scales begin
+  explicit ProductOnDevice(const gemm_test::Spec& spec, const std::vector<float>& x = {}, std::size_t scales_at = 0)
+      : problem(spec, kBackendName),
+        s_(spec),
+        weight_(problem.weight.view),
+        scales_(scales_at + problem.weight.scales.bytes()),
+        scales_at_(scales_at) {
+    std::memcpy(scales_.data() + scales_at, problem.weight.scales.data(), problem.weight.scales.bytes());
+    mirror_.add(scales_.data() + scales_at, static_cast<std::int64_t>(problem.weight.scales.bytes()));
     if (!x.empty()) std::memcpy(problem.x.memory.data(), gemm_test::Tensor(s_.x, x).memory.data(), problem.x.memory.bytes());
     problem.out.memory = gemm_test::Memory(problem.out.memory.bytes(), 0xff);  // NaN
     args_.weight = weight_;
@@ -32,7 +39,7 @@ class ProductOnDevice {
     prepared_ = api::PreparedX::of(args_);
     workspace_ = std::make_unique<gemm_test::Memory>(static_cast<std::size_t>(prepared_.bytes), std::uint8_t{0xff});
     for (gemm_test::Memory* memory : {&problem.x.memory, &problem.out.memory, &problem.bias.memory, &problem.weight.codes,
-                                      &problem.weight.scales, &problem.weight.globals, workspace_.get()}) {
+                                      &problem.weight.globals, workspace_.get()}) {
       mirror_.add(memory->data(), static_cast<std::int64_t>(memory->bytes()));
     }
     args_.x = mirror_.device(problem.x.memory.data());
@@ -45,7 +52,7 @@ class ProductOnDevice {
     const core::WeightLayout layout{weight_.format, weight_.scale_layout, weight_.rows, weight_.cols};
     sm80::GemmParams p{};
     p.codes = mirror_.device(problem.weight.codes.data());
-    p.scales = mirror_.device(problem.weight.scales.data());
+    p.scales = mirror_.device(scales_.data() + scales_at_);
     p.w_globals = mirror_.device(weight_.global_scale_ptr);
     p.w_global = weight_.global_scale;
     p.row_bytes = layout.code_row_bytes();
@@ -86,6 +93,8 @@ class ProductOnDevice {
  private:
   gemm_test::Spec s_;
   Fp4Weight weight_;
+  gemm_test::Memory scales_;
+  std::size_t scales_at_;
   LinearArgs args_;
   api::PreparedX prepared_;
   std::unique_ptr<gemm_test::Memory> workspace_;

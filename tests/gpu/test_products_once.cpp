@@ -106,13 +106,14 @@ std::vector<float> uneven_x(const gemm_test::Spec& s, std::int32_t block_stages,
   return x;
 }
 
-/// @param x_values  X's elements; of none, Gaussian ones
+/// @param x_values   X's elements; of none, Gaussian ones
+/// @param scales_at  bytes from 256-byte alignment to W's scales
 void run_few(const gemm_test::Spec& spec, sm90::FewForm form, std::int32_t row_groups, std::int32_t splits,
-             const std::vector<float>& x_values = {}) {
+             const std::vector<float>& x_values = {}, std::size_t scales_at = 0) {
   const bool nvfp4 = spec.format == BlockFormat::kNvfp4;
   const DType x = spec.x;
   const std::int64_t m = spec.m;
-  ProductOnDevice on_device(spec, x_values);
+  ProductOnDevice on_device(spec, x_values, scales_at);
   cuda::Sm90Division d = division_of(x, spec.k, splits);
   d.function = cuda::gemm_few_function(nvfp4, d.bf16, m, form);
   d.few = true;
@@ -341,6 +342,33 @@ TEST_CASE("every product kernel once: sm_90, K divided by three blocks and more"
       for (const int x_rows : {32, 64, 128}) {
         CAPTURE(x_rows);
         run_many(spec(x_rows - 9), x_rows, splits);
+      }
+    }
+  });
+}
+
+TEST_CASE("every product kernel once: sm_90, up to 16 rows of X, scales that begin within a piece") {
+  if (current().compute_capability != 90) {
+    MESSAGE("not run: the device's compute capability is not 9.0");
+    return;
+  }
+  for_operands([](BlockFormat format, DType x) {
+    // MXFP4's 64, 44, 46 and 45 scales a row: all rows begin like the first, or like one of the seven before; of the last, in words alone.
+    // Blocks of K begin within a piece where three divide 16 stages, or four 11 or 12.
+    for (const std::int64_t k : {2048, 1408, 1472, 1440}) {
+      CAPTURE(k);
+      for (const std::int64_t m : {2, 4, 7, 12}) {
+        CAPTURE(m);
+        for (const std::int32_t splits : {1, 3, 4}) {
+          CAPTURE(splits);
+          for (const std::size_t scales_at : {0, 4, 16}) {
+            CAPTURE(scales_at);
+            gemm_test::Spec s = spec_of(format, x, m);
+            s.layout = ScaleLayout::kLinear;
+            s.k = k;
+            run_few(s, sm90::FewForm::kAny, m == 4 ? 2 : 1, splits, {}, scales_at);
+          }
+        }
       }
     }
   });
