@@ -111,6 +111,11 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
       d.shared_bytes = few ? sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows)
                            : sm90::sixteen_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
       if (d.shared_bytes > cheapest.device.shared_bytes) continue;
+      // Where clusters of three, five or seven all run at once, two of their blocks on a multiprocessor leave others idle.
+      const int together = resident_clusters(d.splits, cheapest.device);
+      if (d.splits > 1 && d.splits % 2 == 1 && d.row_tiles * a.batch <= together) {
+        d.shared_bytes = std::max(d.shared_bytes, cheapest.device.shared_bytes / 2 + 1);
+      }
       const auto turns = static_cast<double>(ceil_div(d.block_stages, sm90::kFewWarps / d.row_groups));
       const double cluster = d.splits > 1 ? kCluster + cluster_block * (d.splits - 2) : 0;
       cheapest.consider(d, turns + kFixed + cluster + kX * d.x_rows * d.block_stages);

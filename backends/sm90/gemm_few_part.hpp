@@ -103,7 +103,7 @@ class FewPart {
   /// is there.
   __device__ __forceinline__ void set_up_barriers() const {
     if (thread_ == 0) {
-      barrier_init(scales_there_, kPlain ? kFewWarps : 2 * kFewThreads);
+      barrier_init(scales_there_, kPlain ? kFewWarps : kFewThreads);
       if constexpr (kDivided) barrier_init(given_there(), 1);
       barrier_init_fence();
     }
@@ -116,7 +116,6 @@ class FewPart {
     } else {
       ask_for_scales();
       asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(scales_there_) : "memory");
-      barrier_arrive(scales_there_);  // for what was not copied but written
     }
   }
   __device__ __forceinline__ void wait_for_scales() const { barrier_wait(scales_there_, 0); }
@@ -171,38 +170,36 @@ class FewPart {
     }
   }
   __device__ __forceinline__ void ask_for_scales() const {
+    if (f_.scale_mask == 15) {
+      ask_for_pieces<16>(p_.groups % 16 == 0 ? misalignment(0) : 14);
+    } else {
+      ask_for_pieces<4>(f_.scale_mask);
+    }
+  }
+  /// Zeros past a row's last, which may end the memory, within a piece.
+  /// @param before  most that a row has
+  template <int kPiece>
+  __device__ __forceinline__ void ask_for_pieces(int before) const {
     const int from = first_ * kScaleBytes;
     const int bytes = (last_ - first_) * kScaleBytes;
-    const bool blocked = p_.scale_layout == ScaleLayout::kBlocked;
-    if (f_.scale_mask == 15) {
-      const int before = p_.groups % 16 == 0 ? misalignment(0) : 14;  // or less
-      each_scale_piece((before + bytes + 15) / 16, [&](int row, int piece, std::uint32_t to) {
-        const int group = from - misalignment(first_row_ + row) + 16 * piece;
-        const int left = p_.groups - group;
-        const std::uint8_t* const at = scales_ + std::int64_t{first_row_ + row} * p_.groups + group;
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base_ + to + 16 * piece), "l"(at), "r"(left < 0 ? 0 : left < 16 ? left : 16)
-                     : "memory");
-      });
-      return;
-    }
-    each_scale_piece((bytes + 3) / 4 + 1, [&](int row, int piece, std::uint32_t to) {
-      const int group = from - misalignment(first_row_ + row) + 4 * piece;
-      const std::uint8_t* const at =
-          scales_ + (blocked ? static_cast<std::int64_t>(core::blocked_scale_offset(first_row_ + row, group, p_.groups))
-                             : std::int64_t{first_row_ + row} * p_.groups + group);
+    each_scale_piece((before + bytes + kPiece - 1) / kPiece, [&](int row, int piece, std::uint32_t to) {
+      const int group = from - misalignment(first_row_ + row) + kPiece * piece;
       const int left = p_.groups - group;
-      if (left <= 0 || left >= 4) {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(base_ + to + 4 * piece), "l"(left > 0 ? at : scales_),
-                     "r"(left > 0 ? 4 : 0)
-                     : "memory");
-        return;
-      }
-      // A row's last one to three are read one by one: they may end the memory, within a word.
-      std::uint32_t word = 0;
-#pragma unroll 1
-      for (int i = 0; i < left; ++i) word |= std::uint32_t{at[i]} << (8 * i);
-      exec_.store_shared(lane_, to + 4 * piece, word);
+      const std::uint8_t* const at =
+          scales_ + (kPiece == 4 && p_.scale_layout == ScaleLayout::kBlocked
+                         ? static_cast<std::int64_t>(core::blocked_scale_offset(first_row_ + row, group, p_.groups))
+                         : std::int64_t{first_row_ + row} * p_.groups + group);
+      copy_async<kPiece>(base_ + to + kPiece * piece, at, left < 0 ? 0 : left < kPiece ? left : kPiece);
     });
+  }
+  /// The first `bytes` of a piece, and zeros.
+  template <int kPiece>
+  __device__ __forceinline__ static void copy_async(std::uint32_t to, const std::uint8_t* from, int bytes) {
+    if constexpr (kPiece == 16) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    } else {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    }
   }
   /// f(row, piece, offset of the row) for `pieces` pieces of all rows.
   template <class F>
