@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include "api/error.hpp"
 #include "backends/sm90/operand_tile.hpp"
@@ -56,18 +57,24 @@ using core::ceil_div;
   return clusters;
 }
 
-/// The division of least cost, which is that of a block in any unit, times how often the device is filled with blocks.
+/// The division of least cost, which is that of its blocks that run one after the other.
 struct Cheapest {
   const DeviceProperties& device;
   std::int64_t batch;
   Sm90Division best{};
   double least = 0;
 
-  void consider(const Sm90Division& d, double block) {
+  /// How often the device is filled with blocks; 0: it has no room for a cluster.
+  [[nodiscard]] std::int64_t waves(const Sm90Division& d) const {
     const int clusters = resident_clusters(d.splits, device);
-    if (clusters == 0) return;
-    const double cost = static_cast<double>(ceil_div(std::int64_t{d.row_tiles} * d.m_tiles * batch, clusters)) * block;
-    if (best.function == nullptr || cost < least) {
+    return clusters == 0 ? 0 : ceil_div(std::int64_t{d.row_tiles} * d.m_tiles * batch, clusters);
+  }
+  /// @param block    cost of one, in any unit
+  /// @param between  from one to the next
+  void consider(const Sm90Division& d, double block, double between = 0) {
+    const auto times = static_cast<double>(waves(d));
+    const double cost = times * block + (times - 1) * between;
+    if (times > 0 && (best.function == nullptr || cost < least)) {
       least = cost;
       best = d;
     }
@@ -91,14 +98,28 @@ struct Cheapest {
   return wide ? sm90::FewForm::kWideHalves : sm90::FewForm::kHalves;
 }
 
-/// In turns of a block at its stages, for up to 16 rows of X.
+/// What blocks of up to so many rows of X cost, in microseconds on an H200, fitted to the divisions of 1406 products so that the cheapest is
+/// the fastest: it takes 0.8 % longer in geometric mean, 18 % at most (docs/gemm_log.md, "Costs of few rows").
+struct FewCosts {
+  int most_x;
+  double turn;         // of all warps, at a stage each
+  double x;            // a row of X, a stage
+  double pair;         // two blocks that divide K
+  double more;         // each block beyond two
+  double group;        // each row group beyond one
+  double any;          // a kernel that does not know that a product is plain
+  double between;      // blocks of a multiprocessor
+};
+constexpr FewCosts kFewCosts[] = {
+    {2, 1.72, 0.0019, 0.14, 0.06, 0.21, 0.86, 1.6},
+    {4, 1.11, 0.0037, 0.04, 0.14, 0.24, 0.74, 2.5},
+    {8, 1.79, 0.0017, 0.28, 0.17, 0.19, 0.57, 2.5},
+    {16, 1.60, 0.0075, 0.20, 0.12, 0.43, 0.53, 1.9},
+};
+
 void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   const bool few = a.m <= sm90::kFewMostX;
-  constexpr double kFixed = 1.5;                  // filling the rings and writing out
-  constexpr double kCluster = 0.3;                // meeting, and giving sums
-  constexpr double kX = 1.0 / (64 * 16);          // bringing in 128 columns of a row
-  const double cluster_block = few ? 0.05 : 0.1;  // for each block beyond two
-  d.function = gemm_few_function(nvfp4, d.bf16, a.m, sm90::FewForm::kAny);
+  const FewCosts& costs = *std::find_if(std::begin(kFewCosts), std::end(kFewCosts), [&](const FewCosts& c) { return a.m <= c.most_x; });
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(a.m);
   d.m_tiles = 1;
@@ -111,26 +132,18 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
       d.shared_bytes = few ? sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows)
                            : sm90::sixteen_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
       if (d.shared_bytes > cheapest.device.shared_bytes) continue;
-      // Where clusters of three, five or seven all run at once, two of their blocks on a multiprocessor leave others idle.
-      const int together = resident_clusters(d.splits, cheapest.device);
-      if (d.splits > 1 && d.splits % 2 == 1 && d.row_tiles * a.batch <= together) {
+      // Where clusters of three or five all run at once, two of their blocks on a multiprocessor leave others idle.
+      if ((d.splits == 3 || d.splits == 5) && cheapest.waves(d) == 1) {
         d.shared_bytes = std::max(d.shared_bytes, cheapest.device.shared_bytes / 2 + 1);
       }
-      const auto turns = static_cast<double>(ceil_div(d.block_stages, sm90::kFewWarps / d.row_groups));
-      const double cluster = d.splits > 1 ? kCluster + cluster_block * (d.splits - 2) : 0;
-      cheapest.consider(d, turns + kFixed + cluster + kX * d.x_rows * d.block_stages);
+      const sm90::FewForm form = form_of(a, d);
+      d.function = gemm_few_function(nvfp4, d.bf16, a.m, form);
+      const double turns = static_cast<double>(d.block_stages) * d.row_groups / sm90::kFewWarps;
+      const double ends = (d.splits > 1 ? costs.pair + costs.more * (d.splits - 2) : 0) + costs.group * (d.row_groups - 1) +
+                          (form == sm90::FewForm::kAny ? costs.any : 0);
+      cheapest.consider(d, costs.turn * turns + costs.x * d.x_rows * d.block_stages + ends, costs.between);
     }
   }
-  Sm90Division& best = cheapest.best;
-  if (best.function != nullptr) best.function = gemm_few_function(nvfp4, d.bf16, a.m, form_of(a, best));
-  if (few) return;
-  // K that only large clusters hold is the kernel of sm_80's, and so are products of a few blocks. What it takes, in the same unit:
-  constexpr double kTheirTurn = 1.65;
-  constexpr double kTheirFixed = 2.6;
-  const double their_x = kX / 2 * best.x_rows * best.block_stages;
-  const auto turns = static_cast<double>(ceil_div(a.weight.rows, sm90::kFewWarpRows) * d.stages * a.batch) /
-                     (sm90::kFewWarps * cheapest.device.multiprocessors);
-  if (cheapest.least > kTheirTurn * turns + kTheirFixed + their_x) best = {};
 }
 
 /// In nanoseconds on an H200, fitted to all divisions of 259 products: of a stage, of a block beside its stages, and of a cluster. Times are
