@@ -88,7 +88,8 @@ struct Cheapest {
   const auto in_pieces = [](std::int64_t bytes) { return bytes % 16 == 0; };
   const bool wide = d.row_groups > 1;
   if (d.splits > 2 || (wide && (d.splits == 1 || a.m <= 4))) return sm90::FewForm::kAny;
-  const bool plain = w.rows % sm90::few_rows(d.row_groups) == 0 && w.cols % sm80::kGemmStage == 0 &&
+  const bool whole_rows = d.tiles == sm90::kFewTiles ? w.rows % sm90::few_rows(d.row_groups) == 0 : w.rows >= sm90::few_rows(1, d.tiles);
+  const bool plain = whole_rows && w.cols % sm80::kGemmStage == 0 &&
                      w.scale_layout == ScaleLayout::kLinear && in_pieces(layout.groups()) &&
                      in_pieces(d.block_stages * (layout.groups() / d.stages)) && reinterpret_cast<std::uintptr_t>(w.scales) % 16 == 0 &&
                      a.activations == ActivationForm::k16Bit && has_whole_pieces(a) && a.out_dtype != DType::kF32 &&
@@ -98,17 +99,17 @@ struct Cheapest {
   return wide ? sm90::FewForm::kWideHalves : sm90::FewForm::kHalves;
 }
 
-/// What blocks of up to so many rows of X cost, in microseconds on an H200, fitted to the divisions of 1406 products so that the cheapest is
-/// the fastest: it takes 0.8 % longer in geometric mean, 18 % at most (docs/gemm_log.md, "Costs of few rows").
+/// What blocks of up to so many rows of X cost, in microseconds on an H200, fitted to divisions of 1406 products so that the cheapest is the
+/// fastest (docs/gemm_log.md, "Costs of few rows").
 struct FewCosts {
   int most_x;
-  double turn;         // of all warps, at a stage each
-  double x;            // a row of X, a stage
-  double pair;         // two blocks that divide K
-  double more;         // each block beyond two
-  double group;        // each row group beyond one
-  double any;          // a kernel that does not know that a product is plain
-  double between;      // blocks of a multiprocessor
+  double turn;     // of all warps, at a stage each of 64 rows of W
+  double x;        // a row of X, a stage
+  double pair;     // two blocks that divide K
+  double more;     // each block beyond two
+  double group;    // each row group beyond one
+  double any;      // a kernel that does not know that a product is plain
+  double between;  // blocks of a multiprocessor
 };
 constexpr FewCosts kFewCosts[] = {
     {2, 1.72, 0.0019, 0.14, 0.06, 0.21, 0.86, 1.6},
@@ -117,9 +118,24 @@ constexpr FewCosts kFewCosts[] = {
     {16, 1.60, 0.0075, 0.20, 0.12, 0.43, 0.53, 1.9},
 };
 
+void consider_few_division(const LinearArgs& a, Sm90Division d, sm90::FewForm form, Cheapest& cheapest) {
+  constexpr double kOtherTiles = 0.3;
+  constexpr double kAlone = 4.0;  // between blocks of which two have no room on a multiprocessor
+  const FewCosts& costs = *std::find_if(std::begin(kFewCosts), std::end(kFewCosts), [&](const FewCosts& c) { return a.m <= c.most_x; });
+  // Where clusters of three or five all run at once, two of their blocks on a multiprocessor leave others idle.
+  if ((d.splits == 3 || d.splits == 5) && cheapest.waves(d) == 1) {
+    d.shared_bytes = std::max(d.shared_bytes, cheapest.device.shared_bytes / 2 + 1);
+  }
+  double block = costs.turn * d.block_stages * d.row_groups * d.tiles / (sm90::kFewWarps * sm90::kFewTiles);
+  block += costs.x * d.x_rows * d.block_stages + costs.group * (d.row_groups - 1);
+  if (d.splits > 1) block += costs.pair + costs.more * (d.splits - 2);
+  if (form == sm90::FewForm::kAny) block += costs.any;
+  if (d.tiles != sm90::kFewTiles) block += kOtherTiles;
+  cheapest.consider(d, block, d.tiles > sm90::kFewTiles ? kAlone : costs.between);
+}
+
 void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   const bool few = a.m <= sm90::kFewMostX;
-  const FewCosts& costs = *std::find_if(std::begin(kFewCosts), std::end(kFewCosts), [&](const FewCosts& c) { return a.m <= c.most_x; });
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(a.m);
   d.m_tiles = 1;
@@ -132,17 +148,21 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
       d.shared_bytes = few ? sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows)
                            : sm90::sixteen_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
       if (d.shared_bytes > cheapest.device.shared_bytes) continue;
-      // Where clusters of three or five all run at once, two of their blocks on a multiprocessor leave others idle.
-      if ((d.splits == 3 || d.splits == 5) && cheapest.waves(d) == 1) {
-        d.shared_bytes = std::max(d.shared_bytes, cheapest.device.shared_bytes / 2 + 1);
-      }
       const sm90::FewForm form = form_of(a, d);
       d.function = gemm_few_function(nvfp4, d.bf16, a.m, form);
-      const double turns = static_cast<double>(d.block_stages) * d.row_groups / sm90::kFewWarps;
-      const double ends = (d.splits > 1 ? costs.pair + costs.more * (d.splits - 2) : 0) + costs.group * (d.row_groups - 1) +
-                          (form == sm90::FewForm::kAny ? costs.any : 0);
-      cheapest.consider(d, costs.turn * turns + costs.x * d.x_rows * d.block_stages + ends, costs.between);
+      consider_few_division(a, d, form, cheapest);
     }
+  }
+  d.row_groups = d.splits = 1;
+  d.block_stages = d.stages;
+  for (const int tiles : sm90::kFewOtherTiles) {
+    d.tiles = tiles;
+    if (!sm90::few_tiles_fit(tiles, d.x_rows) || form_of(a, d) != sm90::FewForm::kPlain) continue;
+    d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::few_rows(1, tiles)));
+    d.shared_bytes = sm90::few_shared_bytes(nvfp4, 1, d.stages, d.x_rows, tiles);
+    if (d.shared_bytes > cheapest.device.shared_bytes) continue;
+    d.function = gemm_few_tiles_function(nvfp4, d.bf16, tiles);
+    consider_few_division(a, d, sm90::FewForm::kPlain, cheapest);
   }
 }
 
@@ -242,7 +262,7 @@ Status launch_sm90(const Sm90Division& d, const sm80::GemmParams& params, bool e
   const bool described = !d.few ? describe_codes(d.w_rows, &many.w) &&
                                       describe(x_type, CU_TENSOR_MAP_SWIZZLE_128B, gemm.x, gemm.x_cols, batch * gemm.m, gemm.x_row * 2,
                                                sm90::kPanelDims, block_rows, &many.x)
-                         : describe_codes(gemm.m > sm90::kFewMostX ? sm90::kFewHalfRows : sm90::few_slot_rows(gemm.m), &few.w);
+                         : describe_codes(sm90::few_box_rows(gemm.m, d.tiles), &few.w);
   if (!described) {
     return api::fail(Status::kDeviceError, "describing an operand of %d rows of x to the copy engine: the driver refused", gemm.m);
   }

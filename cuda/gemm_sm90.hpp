@@ -11,6 +11,10 @@ namespace fp4pa::cuda {
 /// @param bf16  X is, else it is f16
 /// @param m     rows of X, up to 16
 [[nodiscard]] const void* gemm_few_function(bool nvfp4, bool bf16, std::int64_t m, sm90::FewForm form) noexcept;
+/// Of plain products with up to kFewPairedX rows of X.
+/// @param tiles  sixteens of rows of W of a warp
+/// @return  null: there is none of so many
+[[nodiscard]] const void* gemm_few_tiles_function(bool nvfp4, bool bf16, int tiles) noexcept;
 /// @return  null: there is none for so many rows of X
 [[nodiscard]] const void* gemm_many_function(const sm90::ManyLayout& layout) noexcept;
 
@@ -24,7 +28,8 @@ struct Sm90Division {
   bool few;              // for up to 16 rows of X
   bool bf16;             // X is multiplied as it lies, in bf16; else in f16, as it lies or prepared
   std::int32_t x_rows;   // of a block
-  std::int32_t row_groups;  // few: of 64 rows of W
+  std::int32_t row_groups;  // few: of a warp's rows of W
+  std::int32_t tiles = sm90::kFewTiles;  // few: sixteens of a warp's rows of W
   std::int32_t w_rows;   // many: of a block
   std::int32_t row_tiles, m_tiles, stages, block_stages, splits;
   int threads, shared_bytes;

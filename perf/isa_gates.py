@@ -118,6 +118,9 @@ def gemm_name(function):
     found = re.search(r"8gemm_fewILb([01])ELb([01])ELi([124])ELN\w*7FewFormE([0123])E", function)  # cuda/gemm_sm90.cu
     if found:
         return f"gemm_few({('Mxfp4', 'Nvfp4')[int(found[1])]}, {8 // int(found[3])}{x_type[int(found[2])]}{form[int(found[4])]})"
+    found = re.search(r"14gemm_few_tilesILb([01])ELb([01])ELi(\d)E", function)  # cuda/gemm_sm90_tiles.cu
+    if found:
+        return f"gemm_few({('Mxfp4', 'Nvfp4')[int(found[1])]}, 2{x_type[int(found[2])]}, plain, {16 * int(found[3])} rows of W)"
     found = re.search(r"12gemm_sixteenILb([01])ELb([01])ELN\w*7FewFormE([0123])E", function)
     if found:
         return f"gemm_sixteen({('Mxfp4', 'Nvfp4')[int(found[1])]}{x_type[int(found[2])]}{form[int(found[3])]})"
@@ -144,7 +147,7 @@ def collect(build, given_tools):
     if not os.path.isdir(build):
         fail(f"{build} is no folder; build first, for example: cmake --preset all && cmake --build --preset all")
     def objects(ending):
-        return [path for name in ("attend*", "gemm", "gemm_native", "gemm_sm90")
+        return [path for name in ("attend*", "gemm", "gemm_native", "gemm_sm90", "gemm_sm90_tiles")
                 for path in glob.glob(os.path.join(glob.escape(build), "**", name + ending), recursive=True)]
 
     nvidia = objects(".cu.o")

@@ -141,6 +141,10 @@ void sm90_products(Object& gemm) {
         kernels.kernel("gemm_sixteen" + format + x_type + form + ")", sm90::kFewThreads,
                        sm90::sixteen_shared_bytes(nvfp4, row_groups, 8, sm90::kSixteenX), 0);
       }
+      for (const int tiles : sm90::kFewOtherTiles) {
+        kernels.kernel("gemm_few" + format + ", 2" + x_type + ", plain, " + std::to_string(16 * tiles) + " rows of W)", sm90::kFewThreads,
+                       sm90::few_shared_bytes(nvfp4, 1, 8, sm90::kFewPairedX, tiles), 0);
+      }
       for (const int x_rows : {256, 192, 128, 64, 32}) {
         const sm90::ManyLayout layout{x_rows, nvfp4, bf16};
         kernels.kernel("gemm_many" + format + ", " + std::to_string(x_rows) + x_type + ")", layout.threads(), layout.shared_bytes(), 0);

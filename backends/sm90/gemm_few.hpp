@@ -35,11 +35,12 @@ namespace fp4pa::sm90 {
 
 /// @tparam kParts  of a row's four lanes, whose sums are apart: 4 for up to 2 rows of X, 2 for up to 4, else 1
 /// @tparam kBf16   X is, and becomes f16 on its way into shared memory; else it is f16
-template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm>
-class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
-  using X = FewResults<kNvfp4, kParts, kBf16, kForm>;
-  using X::base_, X::batch_, X::code_offset, X::exec_, X::f_, X::first_, X::first_row_, X::kRowTiles, X::kScaleBytes, X::lane_, X::last_,
-      X::misalignment, X::p_, X::row_group_, X::scale_pitch_, X::turn_, X::turns_, X::x_at_, X::x_pitch_, X::zeros;
+/// @tparam kTiles  sixteens of rows of W of a warp: few_tiles_fit()
+template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm, int kTiles = kFewTiles>
+class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm, kTiles> {
+  using X = FewResults<kNvfp4, kParts, kBf16, kForm, kTiles>;
+  using X::base_, X::batch_, X::code_offset, X::exec_, X::f_, X::first_, X::first_row_, X::kScaleBytes, X::kWarpRows, X::lane_,
+      X::last_, X::misalignment, X::p_, X::row_group_, X::scale_pitch_, X::turn_, X::turns_, X::x_at_, X::x_pitch_, X::zeros;
 
  public:
   __device__ __forceinline__ FewBlock(const FewParams& params, std::uint8_t* shared)
@@ -67,7 +68,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     this->wait_for_operands();
 
 #pragma unroll
-    for (int i = 0; i < 4 * kRowTiles; ++i) sums_[i / 4][i % 4] = 0.0f;
+    for (int i = 0; i < 4 * kTiles; ++i) sums_[i / 4][i % 4] = 0.0f;
     int slot = 0;
     std::uint32_t parity = 0;
 #pragma unroll 1
@@ -97,8 +98,11 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
   static_assert(kFewRing == 2);
   static constexpr int kMostX = 8 / kParts;
   static constexpr bool kPaired = kMostX <= kFewPairedX;  // with a block of the next product
-  static constexpr int kScales = few_scales(kMostX);
+  static constexpr int kTileBytes = 16 * sm80::kCodeBytes;
+  static constexpr int kScales = few_scales(kMostX, kTiles);
   static constexpr int kSlotRows = few_slot_rows(kMostX);
+  static constexpr int kFirstTiles = few_first_tiles(kTiles);  // of a stage in two parts
+  static_assert(few_tiles_fit(kTiles, kMostX) && (kTiles == kFewTiles || kForm == FewForm::kPlain));
 
   /// Whether a block has so little of W, a half of its rings or less, that nothing is late behind it.
   [[nodiscard]] __device__ __forceinline__ bool all_at_once() const { return 2 * (last_ - first_) <= turns_; }
@@ -108,16 +112,27 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
   }
 
   __device__ __forceinline__ void fetch(int stage, int slot) const {
+    if constexpr (kTiles != kFewTiles) return fetch_tiles(stage, slot);
     if (stage >= last_ || lane_.id != 0) return;
     this->template fetch_slot<kSlotRows>(full_, stage, slot, code_row_);
   }
-  __device__ __forceinline__ std::uint32_t slot_offset(int slot) const { return X::template slot_offset<kSlotRows>(slot); }
+  /// A lane a tile.
+  __device__ __forceinline__ void fetch_tiles(int stage, int slot) const {
+    const int tiles = slot == 0 ? kFirstTiles : kTiles - kFirstTiles;
+    if (stage >= last_ || lane_.id >= tiles) return;
+    if (lane_.id == 0) barrier_expect(full_ + 8 * slot, static_cast<std::uint32_t>(tiles) * kTileBytes);
+    copy_box(base_ + slot_offset(slot) + static_cast<std::uint32_t>(lane_.id) * kTileBytes, f_.w, stage * sm80::kCodeBytes,
+             code_row_ + 16 * (slot * kFirstTiles + lane_.id), full_ + 8 * slot);
+  }
+  __device__ __forceinline__ std::uint32_t slot_offset(int slot) const {
+    if constexpr (kTiles != kFewTiles) return static_cast<std::uint32_t>(exec_.warp() * kTiles + slot * kFirstTiles) * kTileBytes;
+    return X::template slot_offset<kSlotRows>(slot);
+  }
 
   /// multiply() with sums of each lane's own. Lane t of a row takes chunk t of its codes, which is a group of MXFP4 and two of NVFP4. Waits
   /// for the ring's halves, and asks for the next stage's as soon as their words are in registers.
   /// @param at_stage  of K
   __device__ __forceinline__ void multiply_own(int at_stage, std::uint32_t parity) {
-    constexpr int kTilesOfHalf = kRowTiles / 2;
     const int stage = at_stage - first_;
     constexpr int kGroups = kNvfp4 ? 2 : 1;
     const int g = lane_.id / 4;
@@ -129,13 +144,13 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
         g / 2 == t ? static_cast<std::uint32_t>(x_at_ + x_row * x_pitch_ + stage * (2 * sm80::kGemmStage) + 64 * t) : zeros();
 #pragma unroll
     for (int w = 0; w < 4; ++w) exec_.load_shared_16(lane_, at + 16 * w, x[w]);
-    const int first = row_group_ * kFewWarpRows + g;
+    const int first = row_group_ * kWarpRows + g;
     const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
     std::uint32_t scales = static_cast<std::uint32_t>(kScales + first * scale_pitch_ + stage * kScaleBytes + before + kGroups * t);
     const std::uint32_t codes = slot_offset(0) + code_offset(g, t);
 #pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-      if (tile % kTilesOfHalf == 0) barrier_wait(full_ + 8 * (tile / kTilesOfHalf), parity);
+    for (int tile = 0; tile < kTiles; ++tile) {
+      if (tile % kFirstTiles == 0) barrier_wait(full_ + 8 * (tile / kFirstTiles), parity);
       float scale[2][kGroups];
       std::uint32_t words[2][4];
 #pragma unroll
@@ -157,9 +172,10 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 #pragma unroll
         for (int w = group * (4 / kGroups); w < (group + 1) * (4 / kGroups); ++w) {
           multiply_words(words[0][w], words[1][w], x[w], part);
-          if (w == 0 && tile % kTilesOfHalf == kTilesOfHalf - 1) {  // all words are in registers, or these products were not made
+          // All words are in registers, or these products were not made.
+          if (w == 0 && (tile == kFirstTiles - 1 || tile == kTiles - 1)) {
             __syncwarp();
-            fetch(at_stage + turns_, tile / kTilesOfHalf);
+            fetch(at_stage + turns_, tile / kFirstTiles);
           }
         }
 #pragma unroll
@@ -176,7 +192,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     const int half = lane_.id % 2;
     const std::uint32_t x_at = pair_x(stage * (2 * sm80::kGemmStage) + 128 * p + 32 * half);
     const std::uint32_t x_step = has_pair_x() ? 64 : 0;
-    const int first = row_group_ * kFewWarpRows + g;
+    const int first = row_group_ * kWarpRows + g;
     const int before = misalignment(first_row_ + first);  // of its rows 8, 16, ... further too
     const auto scales = static_cast<std::uint32_t>(kScales + first * scale_pitch_ + stage * kScaleBytes + before + 2 * p);
     const std::uint32_t codes = slot_offset(slot) + code_offset(g, 2 * p) + static_cast<std::uint32_t>(8 * half);
@@ -186,7 +202,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 #pragma unroll
       for (int w = 0; w < 2; ++w) exec_.load_shared_16(lane_, x_at + i * x_step + 16 * w, x[w]);
 #pragma unroll
-      for (int tile = 0; tile < kRowTiles; ++tile) {
+      for (int tile = 0; tile < kTiles; ++tile) {
         float scale[2];
         std::uint32_t words[2][2];
 #pragma unroll
@@ -226,11 +242,11 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
     const int column = stage * (2 * sm80::kGemmStage) + 16 * t;
     const std::uint32_t columns = kParts == 2 ? pair_x(column) : row_of_x(g, column);
     const std::uint32_t x_step = kParts == 2 && !has_pair_x() ? 0 : 64;
-    std::uint32_t scale[2 * kRowTiles][2];  // of rows g + 8 o: E8M0 as they are, E4M3 as f16 of chunks 0 2 and 1 3
-    const int before = misalignment(first_row_ + row_group_ * kFewWarpRows + g);  // of its rows 8, 16, ... further too
+    std::uint32_t scale[2 * kTiles][2];  // of rows g + 8 o: E8M0 as they are, E4M3 as f16 of chunks 0 2 and 1 3
+    const int before = misalignment(first_row_ + row_group_ * kWarpRows + g);  // of its rows 8, 16, ... further too
 #pragma unroll
-    for (int o = 0; o < 2 * kRowTiles; ++o) {
-      load_scales(static_cast<std::uint32_t>(kScales + (row_group_ * kFewWarpRows + 8 * o + g) * scale_pitch_ + stage * kScaleBytes +
+    for (int o = 0; o < 2 * kTiles; ++o) {
+      load_scales(static_cast<std::uint32_t>(kScales + (row_group_ * kWarpRows + 8 * o + g) * scale_pitch_ + stage * kScaleBytes +
                                              (before & ~3)),
                   8 * (before & 3), t, scale[o]);
     }
@@ -239,7 +255,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
       std::uint32_t x[4];
       exec_.load_shared_16(lane_, columns + chunk * x_step, x);
 #pragma unroll
-      for (int pair = 0; pair < kRowTiles / 2; ++pair) {
+      for (int pair = 0; pair < kTiles / 2; ++pair) {
         sm80::WarpExec::PerLane<std::uint32_t[4]> words;
         exec_.template load_matrix<false>(
             [&](sm80::WarpExec::Lane) {
@@ -334,7 +350,7 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm> {
 
   int code_row_;        // the warp's first, of all weights
   std::uint32_t full_;  // its barriers: a slot of its ring has come
-  float sums_[kRowTiles][4];
+  float sums_[kTiles][4];
 };
 
 }  // namespace fp4pa::sm90

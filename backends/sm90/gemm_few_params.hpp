@@ -12,13 +12,14 @@ namespace fp4pa::sm90 {
 
 inline constexpr int kFewWarps = 16;
 inline constexpr int kFewThreads = 32 * kFewWarps;
-inline constexpr int kFewWarpRows = 64;  // of W
+inline constexpr int kFewTiles = 4;      // sixteens of rows of W of a warp, mostly: few_tiles_fit()
+inline constexpr int kFewWarpRows = 16 * kFewTiles;
 inline constexpr int kFewRing = 2;       // slots of a warp: stages, or halves of one
-inline constexpr int kFewMostX = 8;        // rows of X
+inline constexpr int kFewMostX = 8;      // rows of X
 inline constexpr int kFewMostRowGroups = 8;
 inline constexpr int kFewMostStages = 1024;  // of a block: one row of X alone fills a multiprocessor's shared memory
 
-/// A block's warps: `row_groups` of them side by side, each with 64 rows of W, and as many groups of these as there are warps for,
+/// A block's warps: `row_groups` of them side by side, each with 64 rows of W (few_tiles_fit()), and as many groups of these as there are warps for,
 /// which take turns at the stages of K. More row groups: X is read by fewer blocks.
 struct FewParams {
   TensorMap w;  // all rows of codes by their bytes, in boxes of a slot of a warp's ring with the 64-byte swizzle
@@ -44,7 +45,7 @@ enum class FewForm {
 
 /// Not std::countr_zero, of which nvcc 13.0 makes 32 in device code.
 [[nodiscard]] FP4PA_FN constexpr int few_row_groups_log2(int row_groups) { return row_groups == 8 ? 3 : row_groups / 2; }
-[[nodiscard]] FP4PA_FN constexpr int few_rows(int row_groups) { return row_groups * kFewWarpRows; }
+[[nodiscard]] FP4PA_FN constexpr int few_rows(int row_groups, int tiles = kFewTiles) { return row_groups * 16 * tiles; }
 /// Scales come in pieces of which this is the size less one: 16 bytes, which begin before a row's part as it lies, if then rows 8 apart lie
 /// alike and a weight's first piece is its own; else words. Blocked scales are words, and none begins before.
 [[nodiscard]] constexpr int few_scale_mask(const sm80::GemmParams& p) {
@@ -59,27 +60,43 @@ enum class FewForm {
 /// Bytes from row to row of a block's X; even and odd rows lie in different halves of the banks.
 [[nodiscard]] FP4PA_FN constexpr int few_x_pitch(int stages) { return stages * sm80::kGemmStage * 2 + 64; }
 /// Floats; puts a lane group's sums into different banks.
-[[nodiscard]] FP4PA_FN constexpr int few_sum_pitch(int row_groups) { return few_rows(row_groups) + 4; }
+[[nodiscard]] FP4PA_FN constexpr int few_sum_pitch(int row_groups, int tiles = kFewTiles) {
+  return few_rows(row_groups, tiles) + 4;
+}
 
 /// With one or two rows of X a ring has one stage, in two halves of its rows, and a thread 64 registers: a multiprocessor can hold a block
 /// of this product and one of the next, which comes in while this one ends.
 inline constexpr int kFewPairedX = 2;
 inline constexpr int kFewHalfRows = kFewWarpRows / kFewRing;
 [[nodiscard]] FP4PA_FN constexpr int few_slot_rows(int m) { return m <= kFewPairedX ? kFewHalfRows : kFewWarpRows; }
-[[nodiscard]] FP4PA_FN constexpr int few_scales(int m) {  // where they begin: behind the rings
-  return kFewWarps * kFewRing * few_slot_rows(m) * sm80::kCodeBytes;
+/// Whether there is a kernel whose warps have so many sixteens of W's rows: blocks of 48, 80 or 96 rows may be what fills a device best.
+/// These are for FewForm::kPlain alone, and a ring has one stage in two parts, of which the first may have a tile more.
+[[nodiscard]] FP4PA_FN constexpr bool few_tiles_fit(int tiles, int m) {
+  return tiles == kFewTiles || (m <= kFewPairedX && (tiles == 3 || tiles == 5 || tiles == 6));
 }
-[[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages, int m) {
-  return few_scales(m) + few_rows(row_groups) * few_scale_pitch(nvfp4, stages);
+inline constexpr int kFewOtherTiles[] = {3, 5, 6};
+[[nodiscard]] FP4PA_FN constexpr int few_first_tiles(int tiles) { return (tiles + 1) / 2; }
+[[nodiscard]] FP4PA_FN constexpr int few_ring_rows(int m, int tiles) {
+  return tiles == kFewTiles ? kFewRing * few_slot_rows(m) : 16 * tiles;
+}
+/// Rows of W that the copy engine brings at once.
+[[nodiscard]] constexpr int few_box_rows(int m, int tiles) {
+  return m > kFewMostX ? kFewHalfRows : tiles == kFewTiles ? few_slot_rows(m) : 16;
+}
+[[nodiscard]] FP4PA_FN constexpr int few_scales(int m, int tiles = kFewTiles) {  // where they begin: behind the rings
+  return kFewWarps * few_ring_rows(m, tiles) * sm80::kCodeBytes;
+}
+[[nodiscard]] FP4PA_FN constexpr int few_x(bool nvfp4, int row_groups, int stages, int m, int tiles = kFewTiles) {
+  return few_scales(m, tiles) + few_rows(row_groups, tiles) * few_scale_pitch(nvfp4, stages);
 }
 /// Behind X: zeros, a barrier of the scales, one of what other blocks give, and one of each stage of the rings.
-[[nodiscard]] FP4PA_FN constexpr int few_zeros(bool nvfp4, int row_groups, int stages, int m) {
-  return few_x(nvfp4, row_groups, stages, m) + m * few_x_pitch(stages);
+[[nodiscard]] FP4PA_FN constexpr int few_zeros(bool nvfp4, int row_groups, int stages, int m, int tiles = kFewTiles) {
+  return few_x(nvfp4, row_groups, stages, m, tiles) + m * few_x_pitch(stages);
 }
 inline constexpr int kFewZeros = 64;             // bytes
 inline constexpr int kFewFull = kFewZeros + 16;  // from the zeros to the rings' barriers
-[[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m) {
-  return few_zeros(nvfp4, row_groups, stages, m) + kFewFull + 8 * kFewWarps * kFewRing;
+[[nodiscard]] FP4PA_FN constexpr int few_shared_bytes(bool nvfp4, int row_groups, int stages, int m, int tiles = kFewTiles) {
+  return few_zeros(nvfp4, row_groups, stages, m, tiles) + kFewFull + 8 * kFewWarps * kFewRing;
 }
 // Sums take the rings' place: of all rows, X's eights and groups of warps. Behind them lies what other blocks give: of two blocks sums of
 // half of the rows, [m][rows / 2]; of any number of them, for each of the block's turns and each block, a sum of each thread.

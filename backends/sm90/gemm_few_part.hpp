@@ -15,7 +15,8 @@
 
 namespace fp4pa::sm90 {
 
-template <bool kNvfp4, FewForm kForm>
+/// @tparam kTiles  sixteens of rows of W of a warp
+template <bool kNvfp4, FewForm kForm, int kTiles = kFewTiles>
 class FewPart {
  protected:
   static constexpr bool kPlain = kForm != FewForm::kAny;
@@ -32,7 +33,7 @@ class FewPart {
         thread_(static_cast<int>(threadIdx.x)),
         lane_{static_cast<int>(threadIdx.x % 32)},
         batch_(blockIdx.z),
-        rows_(few_rows(row_groups(params))),
+        rows_(few_rows(row_groups(params), kTiles)),
         row_group_(exec_.warp() & (row_groups(params) - 1)),
         turn_(exec_.warp() >> few_row_groups_log2(row_groups(params))),
         turns_(kFewWarps >> few_row_groups_log2(row_groups(params))),
@@ -40,6 +41,8 @@ class FewPart {
         scales_at_(scales_at),
         scales_there_(base_ + static_cast<std::uint32_t>(scales_there)) {
     first_row_ = cluster_index() * rows_;
+    // The last block begins early enough for all of its rows to exist: those that the one before has, too, both write, and the same.
+    if (kTiles != kFewTiles && first_row_ > p_.n - rows_) first_row_ = p_.n - rows_;
     first_ = 0;
     last_ = p_.stages;
     if constexpr (kForm != FewForm::kPlain) {

@@ -26,30 +26,30 @@ namespace fp4pa::sm90 {
 }
 
 /// Parameters as FewBlock's.
-template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm>
-class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kBf16, kForm), kForm> {
+template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm, int kTiles>
+class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kBf16, kForm), kForm, kTiles> {
  protected:
-  using X = FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kBf16, kForm), kForm>;
+  using X = FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kBf16, kForm), kForm, kTiles>;
   using typename X::Part;
   using X::base_, X::batch_, X::exec_, X::f_, X::first_row_, X::kPlain, X::lane_, X::p_, X::row_group_, X::rows_, X::shared_,
       X::thread_, X::turn_, X::turns_;
 
-  static constexpr int kRowTiles = kFewWarpRows / 16;
+  static constexpr int kWarpRows = 16 * kTiles;
 
   __device__ __forceinline__ FewResults(const FewParams& params, std::uint8_t* shared) : X(params, shared) {}
 
   /// Sums of all warps to shared memory, across the cluster, and out.
-  __device__ __forceinline__ void finish(const float (&own_sums)[kRowTiles][4]) const {
+  __device__ __forceinline__ void finish(const float (&own_sums)[kTiles][4]) const {
     __syncthreads();
     auto* const sums = reinterpret_cast<float*>(shared_);
-    const int pitch = few_sum_pitch(Part::row_groups(f_));
+    const int pitch = few_sum_pitch(Part::row_groups(f_), kTiles);
     const int g = lane_.id / 4;
     int t = lane_.id % 4;
     float unit[2];  // of the rows of X of a lane's sums
 #pragma unroll
     for (int v = 0; v < 2; ++v) unit[v] = this->unit_of(kParts == 4 ? v : kParts == 2 ? 2 * (t % 2) + v : 2 * t + v);
 #pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
       asm volatile("" : "+r"(t));  // or the compiler writes the loop once for each t
       float x[4];
 #pragma unroll
@@ -61,12 +61,12 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
         low += __shfl_xor_sync(0xffffffffu, upper ? x[0] : x[2], 2);
         high += __shfl_xor_sync(0xffffffffu, upper ? x[1] : x[3], 2);
         const float sum = (odd ? high : low) + __shfl_xor_sync(0xffffffffu, odd ? low : high, 1);
-        const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (t / 2);
+        const int row = row_group_ * kWarpRows + 16 * tile + g + 8 * (t / 2);
         if (t % 2 < p_.m) sums[(turn_ * p_.m + t % 2) * pitch + row] = sum;
       } else if constexpr (kParts == 2) {
         // A lane ends with the sums of one of its two rows.
         const bool upper = t >= 2;
-        const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (t / 2);
+        const int row = row_group_ * kWarpRows + 16 * tile + g + 8 * (t / 2);
 #pragma unroll
         for (int v = 0; v < 2; ++v) {
           const int column = 2 * (t % 2) + v;
@@ -77,7 +77,7 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
 #pragma unroll
         for (int v = 0; v < 4; ++v) {
           const int column = 2 * t + v % 2;
-          const int row = row_group_ * kFewWarpRows + 16 * tile + g + 8 * (v / 2);
+          const int row = row_group_ * kWarpRows + 16 * tile + g + 8 * (v / 2);
           if (column < p_.m) sums[(turn_ * p_.m + column) * pitch + row] = x[v];
         }
       }
@@ -141,7 +141,7 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
   /// memory is read, so that a block may leave.
   __device__ __forceinline__ void store_plain(float* sums, int pitch) const {
     const float unit = kUnit * this->w_global();
-    const int row = thread_ & (rows_ - 1);
+    const int row = kForm == FewForm::kPlain ? static_cast<int>(threadIdx.x % kWarpRows) : thread_ & (rows_ - 1);
     const int rows_log2 = 31 - __clz(rows_);
     const int x_step = kFewThreads >> rows_log2;
     const int n = first_row_ + row;
@@ -151,8 +151,8 @@ class FewResults : protected FewX<kNvfp4, 8 / kParts, kBf16, few_held(kParts, kB
     };
     const auto sum_of = [&](int i) { return of_turns(sums + i * pitch + row, p_.m * pitch); };
     if constexpr (kForm == FewForm::kPlain) {
-      static_assert(kFewThreads / kFewWarpRows >= kFewMostX);  // a thread has a sum, or none
-      const int i = thread_ / kFewWarpRows;
+      static_assert(kFewThreads / kWarpRows >= 8 / kParts);  // a thread has a sum, or none
+      const int i = thread_ / kWarpRows;
       if (i < p_.m) store(sum_of(i), i);
       return;
     }

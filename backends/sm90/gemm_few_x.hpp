@@ -11,21 +11,22 @@
 
 namespace fp4pa::sm90 {
 
-/// @tparam kRows  of X, at most: 2, 4 or 8
-/// @tparam kBf16  X is, and becomes f16, in a unit of each turn's and row's own; else it is f16
-/// @tparam kHeld  pieces of 16 bytes that a lane has under way
-template <bool kNvfp4, int kRows, bool kBf16, int kHeld, FewForm kForm>
-class FewX : protected FewPart<kNvfp4, kForm> {
+/// @tparam kRows   of X, at most: 2, 4 or 8
+/// @tparam kBf16   X is, and becomes f16, in a unit of each turn's and row's own; else it is f16
+/// @tparam kHeld   pieces of 16 bytes that a lane has under way
+/// @tparam kTiles  sixteens of rows of W of a warp
+template <bool kNvfp4, int kRows, bool kBf16, int kHeld, FewForm kForm, int kTiles>
+class FewX : protected FewPart<kNvfp4, kForm, kTiles> {
  protected:
-  using Part = FewPart<kNvfp4, kForm>;
+  using Part = FewPart<kNvfp4, kForm, kTiles>;
   using Part::batch_, Part::exec_, Part::f_, Part::first_, Part::lane_, Part::last_, Part::p_, Part::row_group_,
       Part::thread_, Part::turn_, Part::turn_barrier, Part::turns_;
 
   __device__ __forceinline__ FewX(const FewParams& params, std::uint8_t* shared)
-      : Part(params, shared, few_scales(kRows),
-             few_zeros(kNvfp4, Part::row_groups(params), params.block_stages, params.gemm.m) + kFewZeros),
+      : Part(params, shared, few_scales(kRows, kTiles),
+             few_zeros(kNvfp4, Part::row_groups(params), params.block_stages, params.gemm.m, kTiles) + kFewZeros),
         x_pitch_(few_x_pitch(params.block_stages)),
-        x_at_(few_x(kNvfp4, Part::row_groups(params), params.block_stages, kRows)) {}
+        x_at_(few_x(kNvfp4, Part::row_groups(params), params.block_stages, kRows, kTiles)) {}
 
   /// By all threads, before a barrier of the block.
   __device__ __forceinline__ void write_zeros() const {

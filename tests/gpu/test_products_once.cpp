@@ -106,24 +106,34 @@ std::vector<float> uneven_x(const gemm_test::Spec& s, std::int32_t block_stages,
   return x;
 }
 
+struct FewDivision {
+  sm90::FewForm form = sm90::FewForm::kAny;
+  std::int32_t row_groups = 1, splits = 1;
+  std::int32_t tiles = sm90::kFewTiles;
+};
+[[nodiscard]] const void* few_function(bool nvfp4, bool bf16, std::int64_t m, const FewDivision& how) {
+  return how.tiles == sm90::kFewTiles ? cuda::gemm_few_function(nvfp4, bf16, m, how.form)
+                                      : cuda::gemm_few_tiles_function(nvfp4, bf16, how.tiles);
+}
+
 /// @param x_values   X's elements; of none, Gaussian ones
 /// @param scales_at  bytes from 256-byte alignment to W's scales
-void run_few(const gemm_test::Spec& spec, sm90::FewForm form, std::int32_t row_groups, std::int32_t splits,
-             const std::vector<float>& x_values = {}, std::size_t scales_at = 0) {
+void run_few(const gemm_test::Spec& spec, const FewDivision& how, const std::vector<float>& x_values = {}, std::size_t scales_at = 0) {
   const bool nvfp4 = spec.format == BlockFormat::kNvfp4;
   const DType x = spec.x;
   const std::int64_t m = spec.m;
   ProductOnDevice on_device(spec, x_values, scales_at);
-  cuda::Sm90Division d = division_of(x, spec.k, splits);
-  d.function = cuda::gemm_few_function(nvfp4, d.bf16, m, form);
+  cuda::Sm90Division d = division_of(x, spec.k, how.splits);
+  d.function = few_function(nvfp4, d.bf16, m, how);
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(m);
-  d.row_groups = row_groups;
-  d.row_tiles = blocks_for(spec.n, sm90::few_rows(row_groups));
+  d.row_groups = how.row_groups;
+  d.tiles = how.tiles;
+  d.row_tiles = blocks_for(spec.n, sm90::few_rows(d.row_groups, d.tiles));
   d.m_tiles = 1;
   d.threads = sm90::kFewThreads;
-  d.shared_bytes = m <= sm90::kFewMostX ? sm90::few_shared_bytes(nvfp4, row_groups, d.block_stages, d.x_rows)
-                                        : sm90::sixteen_shared_bytes(nvfp4, row_groups, d.block_stages, d.x_rows);
+  d.shared_bytes = m <= sm90::kFewMostX ? sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows, d.tiles)
+                                        : sm90::sixteen_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
   launch_and_check(on_device, d);
 }
 
@@ -185,7 +195,7 @@ TEST_CASE("every product kernel once: sm_90, up to 16 rows of X") {
         CAPTURE(m);
         CAPTURE(row_groups);
         CAPTURE(splits);
-        run_few(spec_of(format, x, m), sm90::FewForm::kAny, row_groups, splits);
+        run_few(spec_of(format, x, m), {sm90::FewForm::kAny, row_groups, splits});
       }
     }
   });
@@ -201,9 +211,35 @@ TEST_CASE("every product kernel once: sm_90, plain products of up to 16 rows of 
       for (const std::int32_t row_groups : {1, 2, 4, 8}) {
         CAPTURE(m);
         CAPTURE(row_groups);
-        if (row_groups == 1) run_few(plain_of(format, x, m, 1), sm90::FewForm::kPlain, 1, 1);
+        if (row_groups == 1) run_few(plain_of(format, x, m, 1), {sm90::FewForm::kPlain});
         if (row_groups > 1 && m <= 4) continue;  // there is no such kernel
-        run_few(plain_of(format, x, m, row_groups), row_groups == 1 ? sm90::FewForm::kHalves : sm90::FewForm::kWideHalves, row_groups, 2);
+        run_few(plain_of(format, x, m, row_groups), {row_groups == 1 ? sm90::FewForm::kHalves : sm90::FewForm::kWideHalves, row_groups, 2});
+      }
+    }
+  });
+}
+
+TEST_CASE("every product kernel once: sm_90, plain products, blocks of 48, 80 and 96 rows of W") {
+  if (current().compute_capability != 90) {
+    MESSAGE("not run: the device's compute capability is not 9.0");
+    return;
+  }
+  for_operands([](BlockFormat format, DType x) {
+    for (const int tiles : sm90::kFewOtherTiles) {
+      CAPTURE(tiles);
+      for (const std::int64_t m : {1, 2}) {
+        CAPTURE(m);
+        // Whole blocks, and a last one that has most rows in common with the one before.
+        for (const std::int64_t rows : {2 * 16 * tiles, 3 * 16 * tiles - 21}) {
+          CAPTURE(rows);
+          for (const std::int64_t stages : {8, 40}) {  // half of the warps have one; some have two, others three
+            CAPTURE(stages);
+            gemm_test::Spec s = plain_of(format, x, m, 1);
+            s.n = rows;
+            s.k = stages * sm80::kGemmStage;
+            run_few(s, {sm90::FewForm::kPlain, 1, 1, tiles});
+          }
+        }
       }
     }
   });
@@ -245,7 +281,7 @@ TEST_CASE("every product kernel once: sm_90, plain products, X in several rounds
       s.k = std::int64_t{splits} * stages * sm80::kGemmStage;
       CAPTURE(gemm_test::text(s));
       CAPTURE(shape.row_groups);
-      run_few(s, shape.form, shape.row_groups, splits, uneven_x(s, stages, (stages - 1) / round * round));
+      run_few(s, {shape.form, shape.row_groups, splits}, uneven_x(s, stages, (stages - 1) / round * round));
     }
   });
 }
@@ -255,12 +291,13 @@ TEST_CASE("every product kernel once: fp4_linear finds what is plain") {
     std::int64_t m, n, k;
   };
   const cuda::DeviceProperties device = current();
-  int plain = 0, halves = 0, wide = 0;
+  int plain = 0, halves = 0, wide = 0, others = 0;
   for_operands([&](BlockFormat format, DType x) {
     for (const Shape shape : {Shape{1, 8192, 512},
                               {3, 8192, 1024},
                               {8, 8100, 512},
                               {2, 4096, 4096},
+                              {2, 10230, 2048},
                               {5, 4096, 4096},
                               {16, 8192, 1024},
                               {11, 8192, 4096},
@@ -282,12 +319,13 @@ TEST_CASE("every product kernel once: fp4_linear finds what is plain") {
         cuda::Sm90Division d{};
         REQUIRE(cuda::divide_sm90(args, device, &d) == Status::kOk);
         if (d.function == nullptr) continue;
-        const bool whole = s.n % sm90::few_rows(d.row_groups) == 0 && !f32;
+        const bool whole = (d.tiles != sm90::kFewTiles || s.n % sm90::few_rows(d.row_groups) == 0) && !f32;
         sm90::FewForm form = sm90::FewForm::kAny;
         if (whole && d.splits == 1 && d.row_groups == 1) form = sm90::FewForm::kPlain;
         if (whole && d.splits == 2 && d.row_groups == 1) form = sm90::FewForm::kHalves;
         if (whole && d.splits == 2 && d.row_groups > 1 && s.m > 4) form = sm90::FewForm::kWideHalves;
-        CHECK(d.function == cuda::gemm_few_function(format == BlockFormat::kNvfp4, d.bf16, s.m, form));
+        CHECK(d.function == few_function(format == BlockFormat::kNvfp4, d.bf16, s.m, {form, d.row_groups, d.splits, d.tiles}));
+        others += d.tiles != sm90::kFewTiles ? 1 : 0;
         plain += form == sm90::FewForm::kPlain ? 1 : 0;
         halves += form == sm90::FewForm::kHalves ? 1 : 0;
         wide += form == sm90::FewForm::kWideHalves ? 1 : 0;
@@ -298,6 +336,7 @@ TEST_CASE("every product kernel once: fp4_linear finds what is plain") {
     CHECK(plain > 0);
     CHECK(halves > 0);
     CHECK(wide > 0);
+    CHECK(others > 0);
   }
 }
 
@@ -336,7 +375,7 @@ TEST_CASE("every product kernel once: sm_90, K divided by three blocks and more"
         CAPTURE(m);
         for (const std::int32_t row_groups : {1, m <= sm90::kFewMostX ? 8 : 2}) {
           CAPTURE(row_groups);
-          run_few(spec(m), sm90::FewForm::kAny, row_groups, splits);
+          run_few(spec(m), {sm90::FewForm::kAny, row_groups, splits});
         }
       }
       for (const int x_rows : {32, 64, 128}) {
@@ -366,7 +405,7 @@ TEST_CASE("every product kernel once: sm_90, up to 16 rows of X, scales that beg
             gemm_test::Spec s = spec_of(format, x, m);
             s.layout = ScaleLayout::kLinear;
             s.k = k;
-            run_few(s, sm90::FewForm::kAny, m == 4 ? 2 : 1, splits, {}, scales_at);
+            run_few(s, {sm90::FewForm::kAny, m == 4 ? 2 : 1, splits}, {}, scales_at);
           }
         }
       }
