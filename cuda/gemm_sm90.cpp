@@ -88,7 +88,8 @@ struct Cheapest {
   const auto in_pieces = [](std::int64_t bytes) { return bytes % 16 == 0; };
   const bool wide = d.row_groups > 1;
   if (d.splits > 2 || (wide && (d.splits == 1 || a.m <= 4))) return sm90::FewForm::kAny;
-  const bool whole_rows = d.tiles == sm90::kFewTiles ? w.rows % sm90::few_rows(d.row_groups) == 0 : w.rows >= sm90::few_rows(1, d.tiles);
+  const bool whole_rows =
+      d.tiles == sm90::kFewTiles ? w.rows % sm90::few_rows(d.row_groups) == 0 : w.rows >= sm90::few_rows(1, d.tiles);
   const bool plain = whole_rows && w.cols % sm80::kGemmStage == 0 &&
                      w.scale_layout == ScaleLayout::kLinear && in_pieces(layout.groups()) &&
                      in_pieces(d.block_stages * (layout.groups() / d.stages)) && reinterpret_cast<std::uintptr_t>(w.scales) % 16 == 0 &&
@@ -120,7 +121,7 @@ constexpr FewCosts kFewCosts[] = {
 
 void consider_few_division(const LinearArgs& a, Sm90Division d, sm90::FewForm form, Cheapest& cheapest) {
   constexpr double kOtherTiles = 0.3;
-  constexpr double kAlone = 4.0;  // between blocks of which two have no room on a multiprocessor
+  constexpr double kAlone = 4.0;  // from block to block where a multiprocessor has room for one
   const FewCosts& costs = *std::find_if(std::begin(kFewCosts), std::end(kFewCosts), [&](const FewCosts& c) { return a.m <= c.most_x; });
   // Where clusters of three or five all run at once, two of their blocks on a multiprocessor leave others idle.
   if ((d.splits == 3 || d.splits == 5) && cheapest.waves(d) == 1) {
@@ -153,6 +154,7 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
       consider_few_division(a, d, form, cheapest);
     }
   }
+  if (d.stages > sm90::kFewMostStages) return;
   d.row_groups = d.splits = 1;
   d.block_stages = d.stages;
   for (const int tiles : sm90::kFewOtherTiles) {

@@ -3,8 +3,8 @@
 // A multiprocessor's share of a large weight is hardly more than its shared memory, so that a block runs for a few microseconds, and
 // what counts is that all of its loads are under way at once and that warps never wait for one another: a block has all of
 // X and of the scales of its part of K in shared memory from the start, of X each warp what it brought in itself (gemm_few_x.hpp), and
-// each warp has a ring of W of its own, 64 rows by 128 columns a stage, that it alone reads: two stages, or, with one or two rows of X,
-// one in two halves, so that a block of the next product has room beside this one's while it ends. A lane asks the copy engine:
+// each warp has a ring of W of its own, mostly 64 rows by 128 columns a stage, that it alone reads: two stages, or, with one or two rows
+// of X, one in two parts, so that a block of the next product has room beside this one's while it ends. A lane asks the copy engine:
 // copies by every lane, with an address and a question whether the row exists for each, took an eighth of the loop's instructions.
 //
 // W is the A operand of mma.sync in f16. More than four rows of X: as in backends/sm80/gemm.hpp, E4M3 scales multiply the decoded codes and

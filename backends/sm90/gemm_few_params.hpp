@@ -19,10 +19,10 @@ inline constexpr int kFewMostX = 8;      // rows of X
 inline constexpr int kFewMostRowGroups = 8;
 inline constexpr int kFewMostStages = 1024;  // of a block: one row of X alone fills a multiprocessor's shared memory
 
-/// A block's warps: `row_groups` of them side by side, each with 64 rows of W (few_tiles_fit()), and as many groups of these as there are warps for,
-/// which take turns at the stages of K. More row groups: X is read by fewer blocks.
+/// A block's warps: `row_groups` of them side by side, each with its rows of W, and as many groups of these as there are warps for, which
+/// take turns at the stages of K. More row groups: X is read by fewer blocks.
 struct FewParams {
-  TensorMap w;  // all rows of codes by their bytes, in boxes of a slot of a warp's ring with the 64-byte swizzle
+  TensorMap w;  // all rows of codes by their bytes, in boxes of few_box_rows() with the 64-byte swizzle
   sm80::GemmParams gemm;
   std::int32_t row_groups;    // 1, 2, 4 or 8
   std::int32_t block_stages;  // most stages that a block has
@@ -30,17 +30,17 @@ struct FewParams {
   bool early;                 // W is read before the kernel before has ended
 };
 
-/// What a kernel of up to 16 rows of X knows. A product is plain if blocks and stages are whole, scales linear in whole pieces of 16 bytes,
+/// What a kernel of up to 16 rows of X knows. A product is plain if blocks (of 64 rows a warp) and stages are whole, scales linear in whole pieces of 16 bytes,
 /// X is multiplied as it lies, and the result and a bias have 16 bits. Kernels that know nothing else have much less code that runs
 /// once: docs/gemm_log.md, "Plain products".
 enum class FewForm {
   kAny,
-  kPlain,       // a block has 64 rows of W and all of K
+  kPlain,       // a block has 64 rows of W, or as many as few_tiles_fit() has, and all of K
   kHalves,      // a block has 64 rows of W, and two blocks divide K
   kWideHalves,  // with 5 rows of X and more: a block has 128 rows of W or more, and two blocks divide K
 };
 [[nodiscard]] FP4PA_FN constexpr bool few_in_halves(FewForm form) { return form == FewForm::kHalves || form == FewForm::kWideHalves; }
-/// Whether a block's warps are one group, of 64 rows of W.
+/// Whether a block's warps are one group, which have the same rows of W.
 [[nodiscard]] FP4PA_FN constexpr bool few_one_group(FewForm form) { return form == FewForm::kPlain || form == FewForm::kHalves; }
 
 /// Not std::countr_zero, of which nvcc 13.0 makes 32 in device code.
