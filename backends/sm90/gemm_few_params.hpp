@@ -30,9 +30,9 @@ struct FewParams {
   bool early;                 // W is read before the kernel before has ended
 };
 
-/// What a kernel of up to 16 rows of X knows. A product is plain if blocks (of 64 rows a warp) and stages are whole, scales linear in whole pieces of 16 bytes,
-/// X is multiplied as it lies, and the result and a bias have 16 bits. Kernels that know nothing else have much less code that runs
-/// once: docs/gemm_log.md, "Plain products".
+/// What a kernel of up to 16 rows of X knows. A product is plain if stages are whole, and blocks of 64 rows a warp, scales linear in whole
+/// pieces of 16 bytes, X is multiplied as it lies, and the result and a bias have 16 bits. Kernels that know nothing else have much less code
+/// that runs once: docs/gemm_log.md, "Plain products".
 enum class FewForm {
   kAny,
   kPlain,       // a block has 64 rows of W, or as many as few_tiles_fit() has, and all of K
