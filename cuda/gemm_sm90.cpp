@@ -81,21 +81,20 @@ struct Cheapest {
   }
 };
 
-/// Which kernel of up to 16 rows of X takes a product that is divided so.
-[[nodiscard]] sm90::FewForm form_of(const LinearArgs& a, const Sm90Division& d) {
+/// Whether a product is plain but for its blocks (FewForm).
+[[nodiscard]] bool is_plain(const LinearArgs& a) {
   const Fp4Weight& w = a.weight;
   const core::WeightLayout layout{w.format, w.scale_layout, w.rows, w.cols};
-  const auto in_pieces = [](std::int64_t bytes) { return bytes % 16 == 0; };
+  return w.cols % sm80::kGemmStage == 0 && w.scale_layout == ScaleLayout::kLinear && layout.groups() % 16 == 0 &&
+         reinterpret_cast<std::uintptr_t>(w.scales) % 16 == 0 && a.activations == ActivationForm::k16Bit && has_whole_pieces(a) &&
+         a.out_dtype != DType::kF32 && (a.bias == nullptr || a.bias_dtype != DType::kF32);
+}
+/// Which kernel of up to 16 rows of X takes a plain product that is divided so, in blocks of 64 rows of W a warp.
+[[nodiscard]] sm90::FewForm form_of(const LinearArgs& a, bool nvfp4, const Sm90Division& d) {
   const bool wide = d.row_groups > 1;
   if (d.splits > 2 || (wide && (d.splits == 1 || a.m <= 4))) return sm90::FewForm::kAny;
-  const bool whole_rows =
-      d.tiles == sm90::kFewTiles ? w.rows % sm90::few_rows(d.row_groups) == 0 : w.rows >= sm90::few_rows(1, d.tiles);
-  const bool plain = whole_rows && w.cols % sm80::kGemmStage == 0 &&
-                     w.scale_layout == ScaleLayout::kLinear && in_pieces(layout.groups()) &&
-                     in_pieces(d.block_stages * (layout.groups() / d.stages)) && reinterpret_cast<std::uintptr_t>(w.scales) % 16 == 0 &&
-                     a.activations == ActivationForm::k16Bit && has_whole_pieces(a) && a.out_dtype != DType::kF32 &&
-                     (a.bias == nullptr || a.bias_dtype != DType::kF32);
-  if (!plain) return sm90::FewForm::kAny;
+  const bool whole_pieces = d.block_stages % (nvfp4 ? 2 : 4) == 0;  // of scales, 16 bytes
+  if (a.weight.rows % sm90::few_rows(d.row_groups) != 0 || !whole_pieces) return sm90::FewForm::kAny;
   if (d.splits == 1) return sm90::FewForm::kPlain;
   return wide ? sm90::FewForm::kWideHalves : sm90::FewForm::kHalves;
 }
@@ -119,10 +118,9 @@ constexpr FewCosts kFewCosts[] = {
     {16, 1.60, 0.0075, 0.20, 0.12, 0.43, 0.53, 1.9},
 };
 
-void consider_few_division(const LinearArgs& a, Sm90Division d, sm90::FewForm form, Cheapest& cheapest) {
+void consider_few_division(const FewCosts& costs, Sm90Division d, sm90::FewForm form, Cheapest& cheapest) {
   constexpr double kOtherTiles = 0.3;
   constexpr double kAlone = 4.0;  // from block to block where a multiprocessor has room for one
-  const FewCosts& costs = *std::find_if(std::begin(kFewCosts), std::end(kFewCosts), [&](const FewCosts& c) { return a.m <= c.most_x; });
   // Where clusters of three or five all run at once, two of their blocks on a multiprocessor leave others idle.
   if ((d.splits == 3 || d.splits == 5) && cheapest.waves(d) == 1) {
     d.shared_bytes = std::max(d.shared_bytes, cheapest.device.shared_bytes / 2 + 1);
@@ -137,6 +135,8 @@ void consider_few_division(const LinearArgs& a, Sm90Division d, sm90::FewForm fo
 
 void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& cheapest) {
   const bool few = a.m <= sm90::kFewMostX;
+  const bool plain = is_plain(a);
+  const FewCosts& costs = *std::find_if(std::begin(kFewCosts), std::end(kFewCosts), [&](const FewCosts& c) { return a.m <= c.most_x; });
   d.few = true;
   d.x_rows = static_cast<std::int32_t>(a.m);
   d.m_tiles = 1;
@@ -149,22 +149,21 @@ void consider_few(const LinearArgs& a, bool nvfp4, Sm90Division d, Cheapest& che
       d.shared_bytes = few ? sm90::few_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows)
                            : sm90::sixteen_shared_bytes(nvfp4, d.row_groups, d.block_stages, d.x_rows);
       if (d.shared_bytes > cheapest.device.shared_bytes) continue;
-      const sm90::FewForm form = form_of(a, d);
+      const sm90::FewForm form = plain ? form_of(a, nvfp4, d) : sm90::FewForm::kAny;
       d.function = gemm_few_function(nvfp4, d.bf16, a.m, form);
-      consider_few_division(a, d, form, cheapest);
+      consider_few_division(costs, d, form, cheapest);
     }
   }
-  if (d.stages > sm90::kFewMostStages) return;
+  if (!plain || a.m > sm90::kFewPairedX || d.stages > sm90::kFewMostStages) return;
   d.row_groups = d.splits = 1;
   d.block_stages = d.stages;
   for (const int tiles : sm90::kFewOtherTiles) {
     d.tiles = tiles;
-    if (!sm90::few_tiles_fit(tiles, d.x_rows) || form_of(a, d) != sm90::FewForm::kPlain) continue;
     d.row_tiles = static_cast<std::int32_t>(ceil_div(a.weight.rows, sm90::few_rows(1, tiles)));
     d.shared_bytes = sm90::few_shared_bytes(nvfp4, 1, d.stages, d.x_rows, tiles);
-    if (d.shared_bytes > cheapest.device.shared_bytes) continue;
+    if (a.weight.rows < sm90::few_rows(1, tiles) || d.shared_bytes > cheapest.device.shared_bytes) continue;
     d.function = gemm_few_tiles_function(nvfp4, d.bf16, tiles);
-    consider_few_division(a, d, sm90::FewForm::kPlain, cheapest);
+    consider_few_division(costs, d, sm90::FewForm::kPlain, cheapest);
   }
 }
 

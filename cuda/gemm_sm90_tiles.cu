@@ -1,4 +1,4 @@
-// Kernels of sm_90a for one or two rows of X whose warps have 48, 80 or 96 rows of W (few_tiles_fit). In a file of their own: beside the
+// Kernels of sm_90a for one or two rows of X whose warps have 48, 80 or 96 rows of W (kFewOtherTiles). In a file of their own: beside the
 // others (gemm_sm90.cu) they made nvcc 13.0 compile those otherwise, and NVFP4 with K in halves took up to 14 % longer.
 #include "backends/sm90/gemm_few.hpp"
 #include "cuda/gemm_sm90.hpp"

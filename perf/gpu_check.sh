@@ -209,7 +209,9 @@ sanitize() {
         products)
           cases="every product kernel once*,weights: NVFP4's multiplier*"
           # Hazards among so many threads of a cluster are counted for more than nine minutes.
-          [ "$tool" != racecheck ] || cases="every product kernel once: sm_90, up to 16*,every product kernel once: sm_80*"
+          # A comma parts names, and stands as ? in them.
+          [ "$tool" != racecheck ] ||
+            cases="every product kernel once: sm_90? up to 16 rows of X,*plain products? blocks of 48*,every product kernel once: sm_80*"
           ;;
         cache) cases="copy_pages on a GPU: *,slots on a GPU*,append and gather*,gather: one*,two tiers*,quantize*" ;;
         dense) cases="dense: every head_dim*,dense: K smoothing*,mxfp8: strides*,mxfp8: queries of*,merge_states*" ;;

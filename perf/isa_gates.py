@@ -147,7 +147,7 @@ def collect(build, given_tools):
     if not os.path.isdir(build):
         fail(f"{build} is no folder; build first, for example: cmake --preset all && cmake --build --preset all")
     def objects(ending):
-        return [path for name in ("attend*", "gemm", "gemm_native", "gemm_sm90", "gemm_sm90_tiles")
+        return [path for name in ("attend*", "gemm", "gemm_native", "gemm_sm90*")
                 for path in glob.glob(os.path.join(glob.escape(build), "**", name + ending), recursive=True)]
 
     nvidia = objects(".cu.o")

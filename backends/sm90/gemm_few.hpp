@@ -35,7 +35,7 @@ namespace fp4pa::sm90 {
 
 /// @tparam kParts  of a row's four lanes, whose sums are apart: 4 for up to 2 rows of X, 2 for up to 4, else 1
 /// @tparam kBf16   X is, and becomes f16 on its way into shared memory; else it is f16
-/// @tparam kTiles  sixteens of rows of W of a warp: few_tiles_fit()
+/// @tparam kTiles  sixteens of rows of W of a warp: kFewTiles, or of kFewOtherTiles
 template <bool kNvfp4, int kParts, bool kBf16, FewForm kForm, int kTiles = kFewTiles>
 class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm, kTiles> {
   using X = FewResults<kNvfp4, kParts, kBf16, kForm, kTiles>;
@@ -101,8 +101,8 @@ class FewBlock : FewResults<kNvfp4, kParts, kBf16, kForm, kTiles> {
   static constexpr int kTileBytes = 16 * sm80::kCodeBytes;
   static constexpr int kScales = few_scales(kMostX, kTiles);
   static constexpr int kSlotRows = few_slot_rows(kMostX);
-  static constexpr int kFirstTiles = few_first_tiles(kTiles);  // of a stage in two parts
-  static_assert(few_tiles_fit(kTiles, kMostX) && (kTiles == kFewTiles || kForm == FewForm::kPlain));
+  static constexpr int kFirstTiles = (kTiles + 1) / 2;  // of a stage in two parts
+  static_assert(kTiles == kFewTiles || (kPaired && kForm == FewForm::kPlain));
 
   /// Whether a block has so little of W, a half of its rings or less, that nothing is late behind it.
   [[nodiscard]] __device__ __forceinline__ bool all_at_once() const { return 2 * (last_ - first_) <= turns_; }

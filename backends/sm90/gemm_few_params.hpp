@@ -12,7 +12,7 @@ namespace fp4pa::sm90 {
 
 inline constexpr int kFewWarps = 16;
 inline constexpr int kFewThreads = 32 * kFewWarps;
-inline constexpr int kFewTiles = 4;      // sixteens of rows of W of a warp, mostly: few_tiles_fit()
+inline constexpr int kFewTiles = 4;      // sixteens of rows of W of a warp, mostly: kFewOtherTiles
 inline constexpr int kFewWarpRows = 16 * kFewTiles;
 inline constexpr int kFewRing = 2;       // slots of a warp: stages, or halves of one
 inline constexpr int kFewMostX = 8;      // rows of X
@@ -35,11 +35,10 @@ struct FewParams {
 /// that runs once: docs/gemm_log.md, "Plain products".
 enum class FewForm {
   kAny,
-  kPlain,       // a block has 64 rows of W, or as many as few_tiles_fit() has, and all of K
+  kPlain,       // a block has 64 rows of W, or other tiles (kFewOtherTiles), and all of K
   kHalves,      // a block has 64 rows of W, and two blocks divide K
   kWideHalves,  // with 5 rows of X and more: a block has 128 rows of W or more, and two blocks divide K
 };
-[[nodiscard]] FP4PA_FN constexpr bool few_in_halves(FewForm form) { return form == FewForm::kHalves || form == FewForm::kWideHalves; }
 /// Whether a block's warps are one group, which have the same rows of W.
 [[nodiscard]] FP4PA_FN constexpr bool few_one_group(FewForm form) { return form == FewForm::kPlain || form == FewForm::kHalves; }
 
@@ -69,13 +68,9 @@ enum class FewForm {
 inline constexpr int kFewPairedX = 2;
 inline constexpr int kFewHalfRows = kFewWarpRows / kFewRing;
 [[nodiscard]] FP4PA_FN constexpr int few_slot_rows(int m) { return m <= kFewPairedX ? kFewHalfRows : kFewWarpRows; }
-/// Whether there is a kernel whose warps have so many sixteens of W's rows: blocks of 48, 80 or 96 rows may be what fills a device best.
-/// These are for FewForm::kPlain alone, and a ring has one stage in two parts, of which the first may have a tile more.
-[[nodiscard]] FP4PA_FN constexpr bool few_tiles_fit(int tiles, int m) {
-  return tiles == kFewTiles || (m <= kFewPairedX && (tiles == 3 || tiles == 5 || tiles == 6));
-}
+/// What warps may have in place of kFewTiles, since blocks of 48, 80 or 96 rows of W may fill a device best: FewForm::kPlain with up to
+/// kFewPairedX rows of X. A ring has one stage in two parts, of which the first may have a tile more.
 inline constexpr int kFewOtherTiles[] = {3, 5, 6};
-[[nodiscard]] FP4PA_FN constexpr int few_first_tiles(int tiles) { return (tiles + 1) / 2; }
 [[nodiscard]] FP4PA_FN constexpr int few_ring_rows(int m, int tiles) {
   return tiles == kFewTiles ? kFewRing * few_slot_rows(m) : 16 * tiles;
 }
