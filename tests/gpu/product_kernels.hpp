@@ -28,6 +28,13 @@ inline gemm_test::Spec spec_of(BlockFormat format, DType x, std::int64_t m) {
   return s;
 }
 
+/// K is divided by `splits` blocks of two stages each, the last one of one and a half.
+inline gemm_test::Spec divided_spec(BlockFormat format, DType x, std::int64_t m, std::int32_t splits) {
+  gemm_test::Spec s = spec_of(format, x, m);
+  s.k += (2 * splits - 3) * sm80::kGemmStage;
+  return s;
+}
+
 [[nodiscard]] inline std::int32_t blocks_for(std::int64_t n, std::int64_t of_a_block) {
   return static_cast<std::int32_t>((n + of_a_block - 1) / of_a_block);
 }
@@ -48,6 +55,13 @@ void for_operands(F&& f) {
   cuda::DeviceProperties device{};
   REQUIRE(cuda::current_device(&device) == Status::kOk);
   return device;
+}
+
+/// Whether these kernels run here; else says so.
+[[nodiscard]] inline bool is_sm90() {
+  const bool is = current().compute_capability == 90;
+  if (!is) MESSAGE("not run: the device's compute capability is not 9.0");
+  return is;
 }
 
 inline void launch_and_check(ProductOnDevice& d, const cuda::Sm90Division& division) {

@@ -79,10 +79,7 @@ void run_few(const gemm_test::Spec& spec, const FewDivision& how, const std::vec
 }  // namespace
 
 TEST_CASE("every product kernel once: sm_90, up to 16 rows of X") {
-  if (current().compute_capability != 90) {
-    MESSAGE("not run: the device's compute capability is not 9.0");
-    return;
-  }
+  if (!is_sm90()) return;
   for_operands([](BlockFormat format, DType x) {
     for (const std::int64_t m : {1, 3, 4, 8, 9, 16}) {
       // More than 8 rows of X: no more rows of W than there are.
@@ -97,10 +94,7 @@ TEST_CASE("every product kernel once: sm_90, up to 16 rows of X") {
 }
 
 TEST_CASE("every product kernel once: sm_90, plain products of up to 16 rows of X") {
-  if (current().compute_capability != 90) {
-    MESSAGE("not run: the device's compute capability is not 9.0");
-    return;
-  }
+  if (!is_sm90()) return;
   for_operands([](BlockFormat format, DType x) {
     for (const std::int64_t m : {1, 2, 3, 4, 5, 8, 9, 16}) {
       for (const std::int32_t row_groups : {1, 2, 4, 8}) {
@@ -115,10 +109,7 @@ TEST_CASE("every product kernel once: sm_90, plain products of up to 16 rows of 
 }
 
 TEST_CASE("every product kernel once: sm_90, plain products, blocks of 48, 80 and 96 rows of W") {
-  if (current().compute_capability != 90) {
-    MESSAGE("not run: the device's compute capability is not 9.0");
-    return;
-  }
+  if (!is_sm90()) return;
   for_operands([](BlockFormat format, DType x) {
     for (const int tiles : sm90::kFewOtherTiles) {
       CAPTURE(tiles);
@@ -141,10 +132,7 @@ TEST_CASE("every product kernel once: sm_90, plain products, blocks of 48, 80 an
 }
 
 TEST_CASE("every product kernel once: sm_90, plain products, X in several rounds") {
-  if (current().compute_capability != 90) {
-    MESSAGE("not run: the device's compute capability is not 9.0");
-    return;
-  }
+  if (!is_sm90()) return;
   using enum sm90::FewForm;
   // Mostly four stages more than whole rounds, so that some warps have nothing in the last; 52, so that all of a turn have two. A block's
   // scales are whole pieces. Of 5 to 8 rows in bf16 kPlain has memory for no more than its first round, whole in MXFP4.
@@ -236,23 +224,15 @@ TEST_CASE("every product kernel once: fp4_linear finds what is plain") {
 }
 
 TEST_CASE("every product kernel once: sm_90, up to 16 rows of X, K divided by three blocks and more") {
-  if (current().compute_capability != 90) {
-    MESSAGE("not run: the device's compute capability is not 9.0");
-    return;
-  }
+  if (!is_sm90()) return;
   for_operands([](BlockFormat format, DType x) {
     for (const std::int32_t splits : {3, 5, 8}) {
       CAPTURE(splits);
-      const auto spec = [&](std::int64_t m) {  // each block has two stages, the last one a half
-        gemm_test::Spec s = spec_of(format, x, m);
-        s.k += (2 * splits - 3) * sm80::kGemmStage;
-        return s;
-      };
       for (const std::int64_t m : {1, 5, 8, 11, 16}) {
         CAPTURE(m);
         for (const std::int32_t row_groups : {1, m <= sm90::kFewMostX ? 8 : 2}) {
           CAPTURE(row_groups);
-          run_few(spec(m), {sm90::FewForm::kAny, row_groups, splits});
+          run_few(divided_spec(format, x, m, splits), {sm90::FewForm::kAny, row_groups, splits});
         }
       }
     }
@@ -260,10 +240,7 @@ TEST_CASE("every product kernel once: sm_90, up to 16 rows of X, K divided by th
 }
 
 TEST_CASE("every product kernel once: sm_90, up to 16 rows of X, scales that begin within a piece") {
-  if (current().compute_capability != 90) {
-    MESSAGE("not run: the device's compute capability is not 9.0");
-    return;
-  }
+  if (!is_sm90()) return;
   for_operands([](BlockFormat format, DType x) {
     // MXFP4's 64, 44, 46 and 45 scales a row: all rows begin like the first, or like one of the seven before; of the last, in words alone.
     // Blocks of K begin within a piece where three divide 16 stages, or four 11 or 12.

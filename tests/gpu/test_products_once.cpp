@@ -60,10 +60,7 @@ void run_sm80(BlockFormat format, int x_tiles, bool prepared, std::int64_t m, st
 }  // namespace
 
 TEST_CASE("every product kernel once: sm_90, more rows of X") {
-  if (current().compute_capability != 90) {
-    MESSAGE("not run: the device's compute capability is not 9.0");
-    return;
-  }
+  if (!is_sm90()) return;
   for_operands([](BlockFormat format, DType x) {
     for (const int x_rows : {32, 64, 128, 192, 256}) {
       // The last two: rows of three blocks and of two, of which each has fewer than it has room for, and the last of two one fewer.
@@ -78,21 +75,13 @@ TEST_CASE("every product kernel once: sm_90, more rows of X") {
 }
 
 TEST_CASE("every product kernel once: sm_90, more rows of X, K divided by three blocks and more") {
-  if (current().compute_capability != 90) {
-    MESSAGE("not run: the device's compute capability is not 9.0");
-    return;
-  }
+  if (!is_sm90()) return;
   for_operands([](BlockFormat format, DType x) {
     for (const std::int32_t splits : {3, 5, 8}) {
       CAPTURE(splits);
-      const auto spec = [&](std::int64_t m) {  // each block has two stages, the last one a half
-        gemm_test::Spec s = spec_of(format, x, m);
-        s.k += (2 * splits - 3) * sm80::kGemmStage;
-        return s;
-      };
       for (const int x_rows : {32, 64, 128}) {
         CAPTURE(x_rows);
-        run_many(spec(x_rows - 9), x_rows, splits);
+        run_many(divided_spec(format, x, x_rows - 9, splits), x_rows, splits);
       }
     }
   });
